@@ -109,10 +109,7 @@ nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCH
 
 torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
 	@scripts/setup-test.sh
-	$(GO) run ./test/torture/cmd campaign --runs 459 --forward both --limit 50m --dir $(TORTURE)/postgres
-	$(GO) run ./test/torture/cmd campaign --engine --runs 360 --forward both --limit 60m --dir $(TORTURE)/engine
-	$(GO) run ./test/torture/cmd campaign --chain --runs 53 --forward both --limit 30m --dir $(TORTURE)/chain
-	$(GO) run ./test/torture/cmd sqlite --dir $(TORTURE)/sqlite
+	$(GO) run ./test/torture/cmd campaign --passes 3 --limit 45m --dir $(TORTURE)
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 
 .PHONY: bin/loadtest

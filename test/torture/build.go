@@ -4,6 +4,9 @@ package torture
 
 import (
 	"context"
+	_ "embed"
+	"errors"
+	"path/filepath"
 
 	"noncegate/test/lab/gateway"
 )
@@ -44,8 +47,40 @@ func Now() Time {
 	}
 }
 
-// BuildWithClock makes a gateway with the race detector, whose clock may be wrong.
-func BuildWithClock(ctx context.Context, exe string) error { return build(ctx, exe, wrongClock()) }
+// busyCheckpoints writes the log of SQLite back every 50 pages, so that a run of a second
+// crashes in and between many checkpoints. The product's 8192 pages are never reached in it.
+var busyCheckpoints = gateway.Patch{File: "nonce/sqlite/sqlite.go", Old: "checkpointPages = 8192", New: "checkpointPages = 50"}
+
+//go:embed testdata/tracingvfs.go
+var tracingVFS string
+
+// traced has the store of a file run on the tracing file system, and lets the trace see what it
+// writes without SQLite.
+func traced() []gateway.Patch {
+	return []gateway.Patch{
+		{File: "nonce/sqlite/tracingvfs.go", New: tracingVFS},
+		{File: "nonce/sqlite/file.go", Old: "func rewrite(f *os.File) error {\n", New: "func rewrite(of *os.File) error {\n\tf := tracedLog{of}\n"},
+	}
+}
+
+// patches are what a gateway has for the sake of the runs of an axis, also one that is right.
+func (a Axis) patches() []gateway.Patch {
+	if a.File {
+		return append(traced(), busyCheckpoints)
+	}
+	return wrongClock()
+}
+
+// Build makes the gateways of an axis in a folder: with the race detector and a clock that may
+// be wrong, or with a traced disk, where thousands of calls a second are wanted.
+func Build(ctx context.Context, o *Options, dir string) error {
+	o.Gateway, o.Clock = filepath.Join(dir, "gateway-"+o.Name), !o.File
+	if !o.File {
+		return build(ctx, o.Gateway, o.patches())
+	}
+	o.Plain = o.Gateway + "-plain"
+	return errors.Join(gateway.Build(ctx, o.Gateway, o.patches()), gateway.Build(ctx, o.Plain, traced()))
+}
 
 func build(ctx context.Context, exe string, patches []gateway.Patch) error {
 	return gateway.Build(ctx, exe, patches, "-race")

@@ -18,10 +18,13 @@ import (
 	"noncegate/test/lab/history"
 )
 
+// imagePoints is the Points of campaigns and plants.
+const imagePoints = 8
+
 // CampaignConfig says how many runs, and where what they leave goes.
 type CampaignConfig struct {
-	Runs  int    // how many, from First on
-	First uint64 // seed of the first run
+	// Passes is how often each combination of the axis is broken: that many runs there are.
+	Passes int
 	// Dir gets state.jsonl, one line a run that was done, which are not done again,
 	// and a folder for each that failed.
 	Dir string
@@ -42,49 +45,9 @@ type done struct {
 	Violations   []string       `json:"violations,omitempty"`
 	Rules        []history.Rule `json:"rules,omitempty"`
 	Seconds      float64        `json:"seconds"`
-	QuietSeconds float64        `json:"quietSeconds"`
-	LateSeconds  float64        `json:"lateSeconds"`
-}
-
-// ForSeed is what is broken in the run of a seed: each fault alone, then each pair,
-// and again from the beginning with other numbers.
-// With the performance engine they are its faults, alone, in pairs, and each beside each of
-// the others but a clock of the store that is set: how long a grant runs is told by it. With a chain they are those that there are without, alone, then those of the
-// chain's nodes, alone and each beside each of the others.
-func ForSeed(seed uint64, o Options) []Fault {
-	all := combinations(o)
-	return all[seed%uint64(len(all))]
-}
-
-// combinations are what ForSeed draws from: as many seeds show every one.
-func combinations(o Options) (all [][]Fault) {
-	alone := func(faults []Fault) {
-		for i := range faults {
-			all = append(all, faults[i:i+1])
-		}
-	}
-	beside := func(these, those []Fault) {
-		for i := range these {
-			for j := range those {
-				all = append(all, []Fault{these[i], those[j]})
-			}
-		}
-	}
-	faults, others := storeFaults, []Fault(nil)
-	if o.Engine {
-		faults, others = engineFaults, slices.DeleteFunc(slices.Clone(storeFaults), func(f Fault) bool { return f.Name == "store-clock" })
-	}
-	alone(faults)
-	if o.Chain {
-		alone(chainFaults)
-		beside(chainFaults, faults)
-		return all
-	}
-	for i := range faults {
-		beside(faults[i:i+1], faults[i+1:])
-	}
-	beside(faults, others)
-	return all
+	QuietSeconds float64        `json:"quietSeconds,omitempty"`
+	LateSeconds  float64        `json:"lateSeconds,omitempty"`
+	Images       int            `json:"images,omitempty"`
 }
 
 // Campaign does the runs that state.jsonl does not list yet, and reports on all it
@@ -99,7 +62,7 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 		return 0, err
 	}
 	began := time.Now()
-	for seed := cfg.First; seed < cfg.First+uint64(cfg.Runs); seed++ {
+	for seed := range uint64(cfg.Passes * len(cfg.Combinations())) {
 		if slices.ContainsFunc(runs, func(d done) bool { return d.Seed == seed }) {
 			continue
 		}
@@ -131,12 +94,13 @@ func forwardOf(seed, combinations uint64) string {
 func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	o := cfg.Options
 	if o.Forward == "both" {
-		o.Forward = forwardOf(seed, uint64(len(combinations(o))))
+		o.Forward = forwardOf(seed, uint64(len(o.Combinations())))
 	}
-	faults := ForSeed(seed, o)
+	faults := o.ForSeed(seed)
 	if !o.Clock {
 		faults = slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Offsets })
 	}
+	o.Points = imagePoints
 	res, err := Run(ctx, Plan{Seed: seed, Faults: faults, Options: o, Dir: cfg.Dir})
 	if err != nil {
 		return done{}, err
@@ -144,7 +108,7 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	r := res.Report
 	d := done{
 		Seed: seed, Faults: res.Faults, Acknowledged: r.Acknowledged, Refused: r.Refused, Unknown: r.Unknown, Reasons: r.Reasons,
-		Rules: r.Rules(), Seconds: res.Took.Seconds(), QuietSeconds: res.Quiet.Seconds(), LateSeconds: res.Overdue.Seconds(),
+		Rules: r.Rules(), Seconds: res.Took.Seconds(), QuietSeconds: res.Quiet.Seconds(), LateSeconds: res.Overdue.Seconds(), Images: res.Images,
 	}
 	for _, v := range r.Violations {
 		d.Violations = append(d.Violations, v.String())
@@ -160,12 +124,13 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 
 // report sums up and returns the number of runs that failed.
 func report(w io.Writer, runs []done) int {
-	var acknowledged, refused, unknown, failed int
+	var acknowledged, refused, unknown, failed, images int
 	perFault := make(map[string]int)
 	reasons := make(map[string]int)
 	var slowest, late float64
 	for _, d := range runs {
 		acknowledged, refused, unknown = acknowledged+d.Acknowledged, refused+d.Refused, unknown+d.Unknown
+		images += d.Images
 		for _, f := range d.Faults {
 			perFault[f]++
 		}
@@ -180,7 +145,12 @@ func report(w io.Writer, runs []done) int {
 	fmt.Fprintf(w, "\n%d histories, %d acknowledged calls, %d refused, %d of unknown outcome\n", len(runs), acknowledged, refused, unknown)
 	fmt.Fprintf(w, "histories with each fault: %s\n", counts(perFault))
 	fmt.Fprintf(w, "refusals and unknown outcomes: %s\n", counts(reasons))
-	fmt.Fprintf(w, "the last hold was ended at most %.1f s after the clients had gone, and at most %.1f s late\n", slowest, late)
+	if slowest > 0 {
+		fmt.Fprintf(w, "the last hold was ended at most %.1f s after the clients had gone, and at most %.1f s late\n", slowest, late)
+	}
+	if images > 0 {
+		fmt.Fprintf(w, "%d images of what a crash leaves were judged\n", images)
+	}
 	for _, d := range runs {
 		if len(d.Rules) > 0 {
 			fmt.Fprintf(w, "FAILED seed %d (%s): %s\n", d.Seed, strings.Join(d.Faults, "+"), strings.Join(d.Violations, "\n    "))

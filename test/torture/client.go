@@ -33,6 +33,19 @@ type client struct {
 	calls   []history.Call
 	serials int64 // connections made so far
 	serial  map[*node]int64
+
+	// mark is how long the trace of the disk is, of clients of a file; nil: there is none. Then
+	// spans has where each of the calls lies in it.
+	mark  func() int64
+	spans []span
+	round int
+}
+
+// span is where a call lies in the trace of its round.
+type span struct {
+	round int
+	from  int64 // how long the trace was before the request was sent
+	to    int64 // how long it was after the answer came; -1: none came
 }
 
 func newClient(id int, began time.Time, nodes []*node, rnd *rand.Rand) *client {
@@ -80,14 +93,15 @@ func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 	if err != nil {
 		return nil, nil, errNotSent
 	}
-	index := make(map[int64]int)
+	index, spans := make(map[int64]int), make([]span, len(calls))
+	from := c.marked()
 	for i := range calls {
 		calls[i].Client, calls[i].Node = c.id, n.id
 		calls[i].Conn = int64(c.id)<<32 | c.serial[n]
 		calls[i].Start, calls[i].Outcome, calls[i].Reason = time.Since(c.began), history.Unknown, "connection closed"
 		c.last++
 		calls[i].Seq = c.last
-		index[c.last] = i
+		index[c.last], spans[i] = i, span{c.round, from, -1}
 		if err = conn.Send(c.last, &calls[i]); err != nil {
 			// Whether the bytes before the error arrived, nobody knows.
 			calls = calls[:i+1]
@@ -108,6 +122,7 @@ func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 			}
 			calls[i].End = time.Since(c.began)
 			r.Settle(&calls[i])
+			spans[i].to = c.marked()
 			errs[i] = r.Error
 		}
 	}
@@ -120,6 +135,13 @@ func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 			calls[i].Detail = fmt.Sprint(err)
 		}
 	}
-	c.calls = append(c.calls, calls...)
+	c.calls, c.spans = append(c.calls, calls...), append(c.spans, spans[:len(calls)]...)
 	return calls, errs, nil
+}
+
+func (c *client) marked() int64 {
+	if c.mark == nil {
+		return 0
+	}
+	return c.mark()
 }

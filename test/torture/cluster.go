@@ -79,11 +79,12 @@ type Options struct {
 	Offsets []time.Duration
 	// Forward is given to --forward, of gateways that have it; "" leaves the default.
 	Forward string
-	// Engine gives the nodes of mode worker-queue a Redis, and the performance engine
-	// serves.
-	Engine bool
-	// Chain gives the gateways a chain, and clients who pay on it.
-	Chain bool
+	Axis
+	// Plain is the gateway without what Gateway has for the sake of runs on a file; "": none.
+	Plain string
+	// Points is how many moments of each round on a file are judged at which nobody was killed.
+	// Each costs about the reading of the whole file.
+	Points int
 	// EngineArgs are more flags of the nodes that have a Redis, over the run's own.
 	EngineArgs []string
 

@@ -11,21 +11,22 @@
 // long, and what the clients ask for. What the scheduler and the disk do does not,
 // so a seed repeats the schedule and not the interleaving.
 //
-// With the performance engine ([Options]) the two nodes of mode worker-queue have a Redis
-// behind one more proxy each, and what may be forgotten with it is in the history
+// A run is on an [Axis]. With the performance engine the two nodes of mode worker-queue have a
+// Redis behind one more proxy each, and what may be forgotten with it is in the history
 // ([history.Loss]). With a chain the gateways ask two nodes of a simulated one as well, and
 // further clients send transactions with the nonces of its accounts; what is mined judges
-// those ([history.CheckChain]).
+// those ([history.CheckChain]). On SQLite there is one gateway, on a disk that forgets what was
+// not synced (fileRun).
 //
-// A campaign ([Campaign]) is many runs, resumable, and keeps what a failed one left.
-// [Planted] builds gateways that are known to be wrong and counts how many runs
-// notice; a checker that finds nothing in those says nothing about the others.
-// [Failover] measures how long it takes until signers serve again.
+// A campaign ([Campaign]) breaks what the table of faults says, each alone and beside the
+// others; it is resumable, and keeps what a failed run left. [Planted] builds gateways that are
+// known to be wrong and counts how many runs notice; a checker that finds nothing in those says
+// nothing about the others.
 //
-// Nothing here is part of the gateway: its faults come from outside, and what is
-// planted, or is wrong about its clock, is compiled in by go build -overlay from
-// copies of the sources with checked replacements ([gateway.Patch]).
+// Nothing here is part of the gateway: its faults come from outside, and what is planted, is
+// wrong about its clock or traces its disk is compiled in by go build -overlay from copies of
+// the sources with checked replacements ([gateway.Patch]).
 //
-// Everything started here ends with the process that started it (packages guarded
-// and pgtest), and a run waits for all of its goroutines.
+// Everything started here ends with the process that started it (packages guarded and pgtest),
+// and a run waits for all of its goroutines.
 package torture

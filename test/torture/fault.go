@@ -5,30 +5,32 @@ package torture
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"noncegate/test/lab/history"
 )
 
-// Fault is something that goes wrong in a run and is healed again within it.
+// Fault is something that goes wrong in a run and is healed again within it: a row that says
+// what it needs, what it may cause, and what does it.
 type Fault struct {
 	Name string
+	What string // for people
+
+	// Engine, Chain and File say that it is of such an axis alone; the others can have each
+	// fault that needs none.
+	Engine, Chain, File bool
+	// NoEngine says that it is not beside the performance engine.
+	NoEngine bool
+	// Directed says that no campaign draws it: it is two faults in an order that chance brings
+	// about too rarely, for the planted gateways that show by nothing else.
+	Directed bool
 	// Offsets says that the nodes' wall clocks are wrong for the whole run.
 	Offsets bool
-	// Engine says that it takes the performance engine.
-	Engine bool
-	// Chain says that it takes a chain.
-	Chain bool
-	// Loses says that Redis may be out of reach because of it until it counts as lost, and
-	// Forgets that it does not have any more what it had, or is another one.
-	Loses, Forgets bool
 	// Replica says that Redis has one from the start: the first that is attached later
 	// makes Redis begin another history, which is a loss by itself.
 	Replica bool
@@ -36,50 +38,104 @@ type Fault struct {
 	Down bool
 	// Spares is how many more nodes it starts.
 	Spares int
+
+	// Loses says that Redis may be out of reach because of it until it counts as lost, and
+	// Forgets that it does not have any more what it had, or is another one.
+	Loses, Forgets bool
 	// Overdue is for how much longer a hold may be overdue because of it.
 	Overdue time.Duration
+
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
+	// end ends the gateway of a file, and left is what the disk then makes of writes that
+	// were not synced. A row has one of them.
+	end  func(ctx context.Context, r *fileRun) error
+	left func(*rand.Rand) weather
 }
 
-// storeFaults are those of the store, the network and the nodes, in the order in which campaigns number them.
-var storeFaults = []Fault{
-	{Name: "kill", do: kill},
-	{Name: "pause", do: pause},
-	{Name: "backend", do: endBackends},
-	{Name: "cut-reply", do: cutReplies},
-	{Name: "late-commit", do: lateCommits},
-	{Name: "postgres-crash", do: crashPostgres},
-	{Name: "partition", do: partition},
-	{Name: "row-lock", do: lockRows},
-	{Name: "cut-websocket", do: cutWebSockets},
-	{Name: "wrong-clock", Offsets: true},
-	{Name: "drain", do: drain},
-	{Name: "silent-node", do: silence},
-	// Sweeps pause for the longest hold after each step, and what was held by a clock that
-	// was behind is overdue at once when it is right again.
-	{Name: "store-clock", Overdue: maxStep + maxHold, do: stepClock},
-	{Name: "basic-again", do: comeBackBasic},
-	{Name: "move-shards", do: moveShards},
-	{Name: "join-leave", Spares: len(spares), do: joinAndLeave},
-	{Name: "dump", do: dump},
+// faults are all there are. Campaigns number those of an axis in this order.
+var faults = []Fault{
+	{Name: "kill", What: "a gateway ends by SIGKILL and is started again", do: kill},
+	{Name: "pause", What: "a gateway stands still for longer than its leases last", do: pause},
+	{Name: "backend", What: "database sessions that are at work are ended", do: endBackends},
+	{Name: "cut-reply", What: "commits happen, and their replies are lost", do: cutReplies},
+	{Name: "late-commit", What: "commits reach the database when their node has gone on without them", do: lateCommits},
+	{Name: "postgres-crash", What: "PostgreSQL is killed and started again", do: crashPostgres},
+	{Name: "partition", What: "a gateway does not reach the database", do: partition},
+	{Name: "row-lock", What: "somebody else locks rows of signers or shards", do: lockRows},
+	{Name: "cut-websocket", What: "connections of clients end between request and answer", do: cutWebSockets},
+	{Name: "wrong-clock", What: "the gateways' clocks are wrong by two leases", Offsets: true},
+	{Name: "drain", What: "a gateway ends by SIGTERM and is started again", do: drain},
+	{Name: "silent-node", What: "a gateway is not heard by clients and nodes", do: silence},
+	// Sweeps pause for the longest hold after each step, and what was held by a clock that was
+	// behind is overdue at once when it is right again. How long a grant runs is told by that clock.
+	{Name: "store-clock", What: "the store's clock jumps", NoEngine: true, Overdue: maxStep + maxHold, do: stepClock},
+	{Name: "basic-again", What: "a gateway comes back in mode basic, and later as it was", do: comeBackBasic},
+	{Name: "move-shards", What: "shards are pinned here and there", do: moveShards},
+	{Name: "join-leave", What: "further gateways come and go", Spares: len(spares), do: joinAndLeave},
+	{Name: "dump", What: "the database is dumped and vacuumed", do: dump},
+
+	{Name: "redis-kill", What: "Redis is killed and started again", Engine: true, Forgets: true, do: killRedis},
+	{Name: "redis-empty", What: "FLUSHALL", Engine: true, Forgets: true, do: emptyRedis},
+	{Name: "redis-back", What: "Redis forgets its last writes", Engine: true, Forgets: true, do: setRedisBack},
+	{Name: "redis-other", What: "gateways are led to another, empty Redis", Engine: true, Forgets: true, do: replaceRedis},
+	{Name: "redis-failover", What: "gateways are led to a replica that was promoted", Engine: true, Forgets: true, Replica: true, do: failRedisOver},
+	{Name: "redis-pause", What: "Redis stands still", Engine: true, Loses: true, do: pauseRedis},
+	{Name: "redis-slow", What: "answers of Redis come late", Engine: true, Loses: true, do: slowRedis},
+	{Name: "redis-full", What: "Redis is out of memory", Engine: true, Loses: true, do: fillRedis},
+	{Name: "redis-cut-reply", What: "answers of Redis are lost, or scripts arrive late", Engine: true, Loses: true, do: cutRedisReplies},
+	{Name: "redis-partition", What: "gateways do not reach Redis", Engine: true, Loses: true, do: partitionRedis},
+	{Name: "postgres-away", What: "no gateway reaches PostgreSQL", Engine: true, do: awayPostgres},
+	{Name: "both-away", What: "no gateway reaches PostgreSQL or Redis", Engine: true, Loses: true, do: awayBoth},
+	{Name: "parted", What: "one gateway has Redis alone, the other PostgreSQL alone", Engine: true, Loses: true, do: part},
+	{Name: "long-pause", What: "a gateway stands still for longer than lease and grant", Engine: true, do: pauseLong},
+	{Name: "switch", What: "the engine is switched back and forth", Engine: true, do: switchBackAndForth},
+
+	{Name: "nodes-away", What: "the chain's nodes refuse everything", Chain: true, do: nodesAway},
+	{Name: "node-behind", What: "a node of the chain tells old blocks, and the other is away", Chain: true, do: nodeBehind},
+
+	{Name: "file-kill", What: "the gateway ends by SIGKILL", File: true, end: killFile},
+	{Name: "file-stop", What: "the gateway ends by SIGTERM", File: true, end: stopFile},
+	{Name: "full-disk", What: "the disk takes nothing more", File: true, end: fillDisk},
+	{Name: "failed-sync", What: "a sync fails", File: true, end: failSync},
+	{Name: "power-loss", What: "of what was not synced, any part is lost", File: true, left: anyWeather},
+	{Name: "torn-tail", What: "what was not synced is cut off at any byte", File: true, left: tornEnd},
+
+	{Name: "all-lost-while-postgres-is-away", Directed: true, Engine: true, Forgets: true, do: loseAllWhileAway},
+	{Name: "all-lost-after-the-switch", Directed: true, Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
+	{Name: "drain-while-rows-are-locked", Directed: true, Engine: true, do: drainWhileLocked},
+	{Name: "kill-while-rows-are-locked", Directed: true, Engine: true, do: killWhileLocked},
+	{Name: "redis-late-scripts", Directed: true, Engine: true, Loses: true, do: lateScripts},
+	{Name: "redis-failover-and-back", Directed: true, Engine: true, Forgets: true, Replica: true, do: failOverAndBack},
+	{Name: "owner-without-postgres", Directed: true, Engine: true, do: ownerWithoutPostgres},
+	{Name: "parted-for-long", Directed: true, Engine: true, Loses: true, do: partForLong},
+	{Name: "late-commits", Directed: true, do: manyLateCommits},
+	{Name: "store-clock-back", Directed: true, Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
+	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},
 }
 
 // FaultsNamed finds faults by name.
 func FaultsNamed(names ...string) ([]Fault, error) {
 	var found []Fault
 	for _, name := range names {
-		n := len(found)
-		for _, f := range slices.Concat(storeFaults, engineFaults, chainFaults, directedFaults) {
-			if f.Name == name {
-				found = append(found, f)
-			}
-		}
-		if len(found) == n {
+		i := slices.IndexFunc(faults, func(f Fault) bool { return f.Name == name })
+		if i < 0 {
 			return nil, fmt.Errorf("there is no fault %q", name)
 		}
+		found = append(found, faults[i])
 	}
 	return found, nil
+}
+
+// WriteFaults writes a table of the faults.
+func WriteFaults(w io.Writer) {
+	fmt.Fprintf(w, "| fault | of | what happens |\n|---|---|---|\n")
+	for _, f := range faults {
+		of := Axes[slices.IndexFunc(Axes, func(a Axis) bool { return a.Engine == f.Engine && a.Chain == f.Chain && a.File == f.File })].Name
+		if !f.Directed {
+			fmt.Fprintf(w, "| %s | %s | %s |\n", f.Name, of, f.What)
+		}
+	}
 }
 
 // breaker is what a fault works with: the cluster, the run's randomness and a place
@@ -148,221 +204,4 @@ func (b *breaker) restart(ctx context.Context, n *node) error {
 	}
 	b.note("%s is up again", n.id)
 	return err
-}
-
-// kill ends a gateway as a crash does.
-func kill(ctx context.Context, b *breaker) error {
-	n, away := b.victim(), b.ttls(0, 1.5)
-	return b.endAndRestart(ctx, n, syscall.SIGKILL, away)
-}
-
-// drain ends a gateway in order.
-func drain(ctx context.Context, b *breaker) error {
-	n, away := b.victim(), b.ttls(0, 1)
-	return b.endAndRestart(ctx, n, syscall.SIGTERM, away)
-}
-
-func (b *breaker) endAndRestart(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
-	n.away.Lock()
-	defer n.away.Unlock()
-	return b.endAndRestartLocked(ctx, n, sig, away)
-}
-
-func (b *breaker) endAndRestartLocked(ctx context.Context, n *node, sig syscall.Signal, away time.Duration) error {
-	b.note("%v to %s, back %v after its end in mode %s", sig, n.id, away, n.mode())
-	n.end(sig)
-	lasts(ctx, away)
-	return b.restart(ctx, n)
-}
-
-// pause stops a gateway where it stands, for longer than its leases last.
-func pause(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(1.5, 3)
-	return b.pause(ctx, n, d)
-}
-
-func (b *breaker) pause(ctx context.Context, n *node, d time.Duration) error {
-	b.note("SIGSTOP %s for %v", n.id, d)
-	n.signal(syscall.SIGSTOP)
-	lasts(ctx, d)
-	n.signal(syscall.SIGCONT)
-	b.note("SIGCONT %s", n.id)
-	return nil
-}
-
-// endBackends ends database sessions that are at work, commits among them.
-func endBackends(ctx context.Context, b *breaker) error {
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil // another fault has the database down
-	}
-	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
-	until, ended := time.Now().Add(b.ttls(1, 2)), 0
-	b.note("end backends that are at work")
-	for time.Now().Before(until) && ctx.Err() == nil {
-		tag, err := conn.Exec(ctx, `
-			SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = 'noncegate' AND (state = 'active' OR state LIKE 'idle in trans%')`)
-		if err != nil {
-			break // another fault has the database down
-		}
-		ended += int(tag.RowsAffected())
-		lasts(ctx, b.between(time.Millisecond, 40*time.Millisecond))
-	}
-	b.note("%d backends were ended", ended)
-	return nil
-}
-
-// commitOfBasic is in what a node of mode basic sends to commit.
-const commitOfBasic = "COMMIT\x00"
-
-// cutReplies loses the replies of commits: they happened, and the node is not told.
-func cutReplies(ctx context.Context, b *breaker) error {
-	return b.commits(ctx, "lose the replies of commits of", func(n *node) <-chan struct{} {
-		return b.cut(n)
-	})
-}
-
-// lateCommits cuts a connection when a commit was sent, and lets that reach the
-// database later, when the node has gone on without it.
-func lateCommits(ctx context.Context, b *breaker) error {
-	return b.commits(ctx, "commits arrive late of", func(n *node) <-chan struct{} {
-		late := b.between(time.Millisecond, 150*time.Millisecond)
-		if b.rnd.IntN(2) == 0 {
-			late = b.between(100*time.Microsecond, 4*time.Millisecond) // while the node looks what became of it
-		}
-		return b.late(n, late)
-	})
-}
-
-// cut and late lose the reply of a node's next commit, or let it arrive late.
-func (b *breaker) cut(n *node) <-chan struct{} {
-	if n.basic.Load() {
-		return n.db.CutReplies(commitOfBasic)
-	}
-	return n.db.CutStatement(shardCommit)
-}
-
-func (b *breaker) late(n *node, by time.Duration) <-chan struct{} {
-	if n.basic.Load() {
-		return n.db.DelayRequest(commitOfBasic, by)
-	}
-	return n.db.DelayStatement(shardCommit, by)
-}
-
-// commits does something to commits of one or all nodes, one after the other.
-func (b *breaker) commits(ctx context.Context, what string, arm func(*node) <-chan struct{}) error {
-	n, all, d := b.victim(), b.rnd.IntN(2) == 0, b.ttls(1.5, 3)
-	b.note("%s %s, all nodes: %v", what, n.id, all)
-	times := b.again(ctx, d, 200*time.Millisecond, 30*time.Millisecond, func(int) <-chan struct{} {
-		if all {
-			n = b.nodes[b.rnd.IntN(len(b.nodes))]
-		}
-		return arm(n)
-	})
-	b.note("it was done to %d commits", times)
-	return nil
-}
-
-// again arms a proxy one time after the other, for a while, each with a pause of at most
-// rest behind it. What was armed has a time of patience to happen: nothing may be sent, or
-// the server may be away. arm is told how often it happened so far, which again returns.
-func (b *breaker) again(ctx context.Context, d, patience, rest time.Duration, arm func(times int) <-chan struct{}) (times int) {
-	for until := time.Now().Add(d); time.Now().Before(until) && ctx.Err() == nil; {
-		timer := time.NewTimer(patience)
-		select {
-		case <-arm(times):
-			times++
-		case <-timer.C:
-		}
-		timer.Stop()
-		lasts(ctx, b.between(0, rest))
-	}
-	return times
-}
-
-// crashPostgres ends the database as a crash does and starts it again.
-func crashPostgres(ctx context.Context, b *breaker) error {
-	away := b.between(0, 1200*time.Millisecond)
-	b.note("PostgreSQL crashes, back after %v", away)
-	if err := b.pg.Kill(); err != nil {
-		return err
-	}
-	lasts(ctx, away)
-	err := b.pg.Restart()
-	b.note("PostgreSQL is up again")
-	return err
-}
-
-// partition cuts one node off from the database for longer than its leases last: in
-// silence, and what was sent arrives in the end, or by refusing.
-func partition(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(1.2, 2.5)
-	if b.rnd.IntN(4) == 0 {
-		b.note("%s is refused by the database for %v", n.id, d)
-		n.db.Refuse()
-	} else {
-		b.note("%s hears nothing from the database for %v", n.id, d)
-		n.db.BlackHole()
-	}
-	lasts(ctx, d)
-	n.db.Forward()
-	b.note("%s is back at the database", n.id)
-	return nil
-}
-
-// silence keeps everything between one node and its clients and the other nodes
-// from passing, for a while.
-func silence(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(0.5, 2)
-	b.note("nobody hears from %s for %v", n.id, d)
-	n.net.BlackHole()
-	lasts(ctx, d)
-	n.net.Forward()
-	b.note("%s is heard again", n.id)
-	return nil
-}
-
-// lockRows locks the rows of two signers, or of their shards, from outside, for longer than a lease lasts.
-func lockRows(ctx context.Context, b *breaker) error {
-	d := b.ttls(1.2, 2.2)
-	one, two := b.rnd.IntN(hotSigners), hotSigners+b.rnd.IntN(signers-hotSigners)
-	lock, what := lockSigners, "rows"
-	if b.rnd.IntN(3) == 0 {
-		lock, what = lockShards, "shards"
-	}
-	b.note("somebody locks the %s of signers %d and %d for %v", what, one, two, d)
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil // another fault has the database down
-	}
-	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
-	names := []string{fmt.Sprintf("signer-%02d", one), fmt.Sprintf("signer-%02d", two)}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, lock, names); err != nil {
-			return err
-		}
-		lasts(ctx, d)
-		return nil
-	})
-	b.note("the %s are free: %v", what, err)
-	return nil
-}
-
-// cutWebSockets ends connections between request and answer: those of all clients
-// of a node at once, and some single ones just after they asked.
-func cutWebSockets(ctx context.Context, b *breaker) error {
-	until, times := time.Now().Add(b.ttls(1.5, 3)), 0
-	b.note("connections to the nodes are cut")
-	b.load.cutting.Store(true)
-	for time.Now().Before(until) && ctx.Err() == nil {
-		n := b.nodes[b.rnd.IntN(len(b.nodes))]
-		n.net.Refuse()
-		n.net.Forward()
-		times++
-		lasts(ctx, b.between(20*time.Millisecond, 300*time.Millisecond))
-	}
-	b.load.cutting.Store(false)
-	b.note("they were cut %d times", times)
-	return nil
 }

@@ -7,12 +7,6 @@ import (
 	"time"
 )
 
-// chainFaults are those of a chain's nodes.
-var chainFaults = []Fault{
-	{Name: "nodes-away", Chain: true, do: nodesAway},
-	{Name: "node-behind", Chain: true, do: nodeBehind},
-}
-
 // nodesAway has one node of the chain refuse everything, then the other too, then none.
 func nodesAway(ctx context.Context, b *breaker) error {
 	healed := b.chain.blindly()

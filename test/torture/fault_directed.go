@@ -13,23 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// directedFaults are two things in an order that chance brings about too rarely, for
-// the planted gateways that show by nothing else. No campaign draws them: each is of
-// faults that campaigns do beside one another.
-var directedFaults = []Fault{
-	{Name: "all-lost-while-postgres-is-away", Engine: true, Forgets: true, do: loseAllWhileAway},
-	{Name: "all-lost-after-the-switch", Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
-	{Name: "drain-while-rows-are-locked", Engine: true, do: drainWhileLocked},
-	{Name: "kill-while-rows-are-locked", Engine: true, do: killWhileLocked},
-	{Name: "redis-late-scripts", Engine: true, Loses: true, do: lateScripts},
-	{Name: "redis-failover-and-back", Engine: true, Forgets: true, Replica: true, do: failOverAndBack},
-	{Name: "owner-without-postgres", Engine: true, do: ownerWithoutPostgres},
-	{Name: "parted-for-long", Engine: true, Loses: true, do: partForLong},
-	{Name: "late-commits", do: manyLateCommits},
-	{Name: "store-clock-back", Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
-	{Name: "late-commits-while-rows-are-locked", do: lateCommitsWhileLocked},
-}
-
 // loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has
 // been away for nearly a grant: what was handed out meanwhile is in no place but its
 // holders' hands, and what they were told must hold.

@@ -13,26 +13,6 @@ import (
 	"noncegate/test/lab/redistest"
 )
 
-// engineFaults are those of the performance engine, in the order in which campaigns
-// number them.
-var engineFaults = []Fault{
-	{Name: "redis-kill", Engine: true, Forgets: true, do: killRedis},
-	{Name: "redis-empty", Engine: true, Forgets: true, do: emptyRedis},
-	{Name: "redis-back", Engine: true, Forgets: true, do: setRedisBack},
-	{Name: "redis-other", Engine: true, Forgets: true, do: replaceRedis},
-	{Name: "redis-failover", Engine: true, Forgets: true, Replica: true, do: failRedisOver},
-	{Name: "redis-pause", Engine: true, Loses: true, do: pauseRedis},
-	{Name: "redis-slow", Engine: true, Loses: true, do: slowRedis},
-	{Name: "redis-full", Engine: true, Loses: true, do: fillRedis},
-	{Name: "redis-cut-reply", Engine: true, Loses: true, do: cutRedisReplies},
-	{Name: "redis-partition", Engine: true, Loses: true, do: partitionRedis},
-	{Name: "postgres-away", Engine: true, do: awayPostgres},
-	{Name: "both-away", Engine: true, Loses: true, do: awayBoth},
-	{Name: "parted", Engine: true, Loses: true, do: part},
-	{Name: "long-pause", Engine: true, do: pauseLong},
-	{Name: "switch", Engine: true, do: switchBackAndForth},
-}
-
 // fastNode is a node that has Redis.
 func (b *breaker) fastNode() *node { return b.nodes[b.rnd.IntN(2)] }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,7 @@ const endTimeout = 15 * time.Second
 // node is one gateway: a process that can be ended and started again under the same
 // id and URL, and the two proxies it is behind.
 type node struct {
-	id string
+	id, url string // where clients and other nodes reach it
 
 	basic atomic.Bool // it serves in mode basic from its next start on, else worker-queue
 
@@ -33,6 +34,7 @@ type node struct {
 	exe       string
 	admin     string // host:port
 	args, env []string
+	alarming  func(line string) bool
 	db        *pgtest.Proxy // between it and PostgreSQL
 	net       *pgtest.Proxy // between its clients, the other nodes and it
 	redis     *pgtest.Proxy // between it and Redis; nil: it has none
@@ -46,7 +48,7 @@ type node struct {
 }
 
 // URL is where clients and other nodes reach the node.
-func (n *node) URL() string { return "ws://" + n.net.Addr() + "/ws" }
+func (n *node) URL() string { return n.url }
 
 // startTries is how often a process is started that ends at once for a reason that passes.
 const startTries = 20
@@ -65,7 +67,7 @@ func (n *node) start(ctx context.Context) (err error) {
 			return starting
 		}
 		n.proc = g.Process
-		if err = starting; err == nil || !passes(err) {
+		if err = starting; err == nil || !n.passes(err) {
 			break
 		}
 	}
@@ -76,8 +78,8 @@ func (n *node) start(ctx context.Context) (err error) {
 }
 
 // passes reports whether a process that ended at its start may be lucky the next time.
-func passes(err error) bool {
-	return errors.Is(err, guarded.ErrEnded) && (strings.Contains(err.Error(), ": store (") || strings.Contains(err.Error(), "address already in use"))
+func (n *node) passes(err error) bool {
+	return errors.Is(err, guarded.ErrEnded) && (n.db != nil && strings.Contains(err.Error(), ": store (") || strings.Contains(err.Error(), "address already in use"))
 }
 
 // log names the output of the n-th start.
@@ -139,7 +141,7 @@ func (n *node) found() []string {
 		if err != nil {
 			found = append(found, err.Error())
 		}
-		for _, alarm := range gateway.Alarms(string(log), alarming) {
+		for _, alarm := range gateway.Alarms(string(log), n.alarming) {
 			found = append(found, fmt.Sprintf("the log of %s says %s", n.id, alarm))
 		}
 	}
@@ -164,6 +166,15 @@ func (n *node) close() error {
 	return err
 }
 
+// timesArgs are the settings of all gateways: their times, and that nothing is forgotten.
+func timesArgs() []string {
+	return []string{
+		"--workers=2", "--max-holds=4096", "--log-level=info",
+		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
+		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0",
+	}
+}
+
 // newNode makes a node that is not started yet.
 func newNode(room *guarded.Room, exe, id, mode, database, target string) (*node, error) {
 	listen, err := guarded.FreeAddr()
@@ -182,17 +193,14 @@ func newNode(room *guarded.Room, exe, id, mode, database, target string) (*node,
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	n := &node{id: id, room: room, exe: exe, admin: admin, db: db, net: front, env: os.Environ()}
+	n := &node{id: id, url: "ws://" + front.Addr() + "/ws", room: room, exe: exe, admin: admin, db: db, net: front, env: os.Environ(), alarming: alarming}
 	n.basic.Store(mode == "basic")
 	store, err := db.URL(database)
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
-	n.args = []string{
-		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(),
-		"--store=" + store, "--workers=2", "--max-holds=4096", "--log-level=info",
-		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
-		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0", "--drain-timeout=2s",
-	}
+	n.args = slices.Concat([]string{
+		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(), "--store=" + store, "--drain-timeout=2s",
+	}, timesArgs())
 	return n, nil
 }

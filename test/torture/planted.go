@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/history"
 )
 
@@ -38,17 +39,21 @@ type PlantConfig struct {
 func tryPlant(ctx context.Context, cfg PlantConfig, wrong plant) (*caught, error) {
 	name := notInNames.ReplaceAllString(wrong.Name, "-")
 	exe := filepath.Join(cfg.Dir, name)
-	if err := build(ctx, exe, wrong.Patches); err != nil {
+	patches, flags := wrong.Patches, []string{"-race"}
+	if wrong.File {
+		patches, flags = slices.Concat(wrong.axis().patches(), patches), nil
+	}
+	if err := gateway.Build(ctx, exe, patches, flags...); err != nil {
 		return nil, err
 	}
 	faults, err := FaultsNamed(wrong.Faults...)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Gateway, cfg.Engine, cfg.Chain, cfg.EngineArgs = exe, wrong.Engine, wrong.Chain, wrong.Args
+	cfg.Gateway, cfg.Axis, cfg.EngineArgs, cfg.Points = exe, wrong.axis(), wrong.Args, imagePoints
 	c := &caught{plant: wrong, rules: make(map[string]int)}
 	for seed := range uint64(cfg.Runs) {
-		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Options: cfg.Options, KeepAll: true}
+		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Exactly: true, Options: cfg.Options, KeepAll: true}
 		if cfg.Keep != "" {
 			p.Dir = filepath.Join(cfg.Keep, name)
 		}
@@ -81,13 +86,12 @@ func (c *caught) count(res *Result) {
 	}
 }
 
-// Planted tries every plant, or with Engine those of the performance engine, and of these
-// those whose name contains only, and writes the table. It returns how many were never
-// caught.
-func Planted(ctx context.Context, cfg PlantConfig, only string, w io.Writer) (missed int, err error) {
+// Planted tries every plant, or those of the axes named, and of these those whose name contains
+// only, and writes the table. It returns how many were never caught.
+func Planted(ctx context.Context, cfg PlantConfig, axes []string, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
-	for _, p := range slices.Concat(storePlants, enginePlants) {
-		if !strings.Contains(p.Name, only) || cfg.Engine && !p.Engine {
+	for _, p := range plants() {
+		if !strings.Contains(p.Name, only) || len(axes) > 0 && !slices.Contains(axes, p.axis().Name) {
 			continue
 		}
 		c, err := tryPlant(ctx, cfg, p)

@@ -2,7 +2,11 @@
 
 package torture
 
-import "noncegate/test/lab/gateway"
+import (
+	"slices"
+
+	"noncegate/test/lab/gateway"
+)
 
 // plant is a gateway that is known to be wrong. Runs with it are to notice.
 type plant struct {
@@ -12,6 +16,7 @@ type plant struct {
 	Crowd   bool     // it takes many clients at few signers
 	Engine  bool     // it is of the performance engine
 	Chain   bool     // it is about what a chain says
+	File    bool     // it is of SQLite
 	Args    []string // with Engine: more flags of the nodes that have a Redis
 }
 
@@ -260,4 +265,12 @@ var storePlants = []plant{
 		Patches: []gateway.Patch{{File: expiryFile, Old: "e.Nonce < v.Mined && e.Status", New: "e.Nonce < 0 && e.Status"}},
 		Chain:   true,
 	},
+}
+
+// plants are all of them.
+func plants() []plant { return slices.Concat(storePlants, enginePlants, filePlants) }
+
+// axis is what the plant is tried on.
+func (p *plant) axis() Axis {
+	return Axes[slices.IndexFunc(Axes, func(a Axis) bool { return a.Engine == p.Engine && a.Chain == p.Chain && a.File == p.File })]
 }

@@ -3,12 +3,18 @@
 package torture
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"noncegate/test/lab/history"
 )
@@ -61,109 +67,120 @@ func readBoth(ctx context.Context, tx pgx.Tx, samples []history.Sample, ids, ofs
 	return err
 }
 
+// query runs a statement and calls each for every row.
+type query func(sql string, each func(scan func(...any) error) error) error
+
+// ofPostgres and ofSQLite are statements in a transaction of the one, and of a file.
+func ofPostgres(ctx context.Context, tx pgx.Tx) query {
+	return func(sql string, each func(scan func(...any) error) error) error {
+		rows, err := tx.Query(ctx, sql)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := each(rows.Scan); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+func ofSQLite(ctx context.Context, db *sql.DB) query {
+	return func(sql string, each func(scan func(...any) error) error) error {
+		rows, err := db.QueryContext(ctx, sql)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := each(rows.Scan); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
 // readFinal reads all that is stored.
-func readFinal(ctx context.Context, tx pgx.Tx) (*history.Final, error) {
-	f := new(history.Final)
-	if err := tx.QueryRow(ctx, `SELECT store_millis()`).Scan(&f.Now); err != nil {
-		return nil, err
-	}
-	at, err := readSigners(ctx, tx, f)
-	if err != nil {
-		return nil, err
-	}
-	if err := readPast(ctx, tx, f, at); err != nil {
-		return nil, err
-	}
-	for i := range f.Signers {
-		slices.SortStableFunc(f.Signers[i].Rows, func(a, b history.Row) int { return int(a.Nonce - b.Nonce) })
-	}
-	return f, readRequests(ctx, tx, f, at)
-}
-
-// readSigners reads the signers and what lives of them, as the database itself decodes
-// it: somebody else than the gateways. It returns the place of each by its id.
-func readSigners(ctx context.Context, tx pgx.Tx, f *history.Final) (map[int64]int, error) {
-	rows, err := tx.Query(ctx, `
-		SELECT s.signer_id, s.signer, s.next_nonce, s.floor, s.version, d.fencing_token
-		FROM signer s JOIN shard d USING (shard_id) ORDER BY s.signer_id`)
-	if err != nil {
-		return nil, err
-	}
-	at := make(map[int64]int)
-	var id int64
-	var s history.StoredSigner
-	_, err = pgx.ForEachRow(rows, []any{&id, &s.Signer, &s.Next, &s.Floor, &s.Version, &s.Token}, func() error {
-		at[id] = len(f.Signers)
-		f.Signers = append(f.Signers, s)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	rows, err = tx.Query(ctx, `
-		SELECT s.signer_id, coalesce(e.nonce, -1), e.status, coalesce(e.attempt, 0), coalesce(e.held_until, 0), coalesce(e.reason, ''), coalesce(e.tx_hashes, '')
-		FROM signer s, live_entries(s.live) e`)
-	if err != nil {
-		return nil, err
-	}
-	var r history.Row
-	var hashes []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Status, &r.Attempt, &r.HeldUntil, &r.Reason, &hashes}, func() error {
-		row, of := r, &f.Signers[at[id]]
-		row.Recorded(hashes)
-		of.Rows = append(of.Rows, row)
-		if row.Status == history.Held {
-			of.Held++
-		}
-		return nil
-	})
-	return at, err
-}
-
-// readPast adds what was consumed.
-func readPast(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int) error {
-	rows, err := tx.Query(ctx, `SELECT signer_id, nonce, attempt, tx_hashes, reason FROM signer_history`)
-	if err != nil {
-		return err
-	}
-	var id int64
-	var r history.Row
-	var hashes []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.Nonce, &r.Attempt, &hashes, &r.Reason}, func() error {
-		row := r
-		row.Status = history.Consumed
-		row.Recorded(hashes)
+func readFinal(q query, now int64) (*history.Final, error) {
+	f, at := &history.Final{Now: now}, make(map[int64]int)
+	of := func(id int64) (*history.StoredSigner, error) {
 		i, ok := at[id]
 		if !ok {
-			return fmt.Errorf("a consumed nonce of signer %d, which does not exist", id)
+			return nil, fmt.Errorf("a row is of signer %d, which does not exist", id)
 		}
-		f.Signers[i].Rows = append(f.Signers[i].Rows, row)
-		return nil
+		return &f.Signers[i], nil
+	}
+	signers := q(`SELECT s.signer_id, s.signer, s.next_nonce, s.floor, s.version, d.fencing_token, s.live
+		FROM signer s JOIN shard d USING (shard_id) ORDER BY s.signer_id`, func(scan func(...any) error) error {
+		var id int64
+		var live []byte
+		s := history.StoredSigner{Requests: make(map[string][]history.Given)}
+		if err := scan(&id, &s.Signer, &s.Next, &s.Floor, &s.Version, &s.Token, &live); err != nil {
+			return err
+		}
+		err := s.Lives(live)
+		at[id], f.Signers = len(f.Signers), append(f.Signers, s)
+		return err
 	})
-	return err
+	if signers != nil {
+		return nil, signers
+	}
+	past := q(`SELECT signer_id, nonce, attempt, tx_hashes, reason FROM signer_history`, func(scan func(...any) error) error {
+		var id int64
+		var hashes []byte
+		row := history.Row{Status: history.Consumed}
+		if err := scan(&id, &row.Nonce, &row.Attempt, &hashes, &row.Reason); err != nil {
+			return err
+		}
+		row.Recorded(hashes)
+		s, err := of(id)
+		if err == nil {
+			s.Rows = append(s.Rows, row)
+		}
+		return err
+	})
+	asked := q(`SELECT signer_id, request_id, nonces FROM signer_request`, func(scan func(...any) error) error {
+		var id int64
+		var request, nonces string
+		if err := scan(&id, &request, &nonces); err != nil {
+			return err
+		}
+		s, err := of(id)
+		if err != nil {
+			return err
+		}
+		s.Requests[request], err = history.ParseGiven([]byte(nonces))
+		return err
+	})
+	for i := range f.Signers {
+		slices.SortStableFunc(f.Signers[i].Rows, func(a, b history.Row) int { return cmp.Compare(a.Nonce, b.Nonce) })
+	}
+	return f, errors.Join(past, asked)
 }
 
-// readRequests adds the request ids that are remembered.
-func readRequests(ctx context.Context, tx pgx.Tx, f *history.Final, at map[int64]int) error {
-	for i := range f.Signers {
-		f.Signers[i].Requests = make(map[string][]history.Given)
-	}
-	rows, err := tx.Query(ctx, `SELECT signer_id, request_id, nonces FROM signer_request`)
+// readFile opens the database in a folder as a gateway would after a crash and reads all of it.
+// An error is a violation as well: the file cannot be used.
+func readFile(ctx context.Context, dir string) (f *history.Final, err error) {
+	path := (&url.URL{Path: filepath.Join(dir, database)}).EscapedPath()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(OFF)&_pragma=busy_timeout(5000)")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var id int64
-	var request, nonces string
-	_, err = pgx.ForEachRow(rows, []any{&id, &request, &nonces}, func() error {
-		i, ok := at[id]
-		if !ok {
-			return fmt.Errorf("request %q of signer %d, which does not exist", request, id)
-		}
-		given, err := history.ParseGiven([]byte(nonces))
-		f.Signers[i].Requests[request] = given
-		return err
-	})
-	return err
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	var verdict string
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&verdict); err != nil || verdict != "ok" {
+		return nil, fmt.Errorf("integrity check: %s %w", verdict, err)
+	}
+	var migrated bool // to the last table that is read
+	const last = `SELECT count(*) > 0 FROM pragma_table_info('signer_request')`
+	if err := db.QueryRowContext(ctx, last).Scan(&migrated); err != nil || !migrated {
+		return &history.Final{Now: time.Now().UnixMilli()}, err
+	}
+	return readFinal(ofSQLite(ctx, db), time.Now().UnixMilli())
 }
 
 // openHolds counts the holds in the signers' rows.

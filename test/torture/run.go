@@ -26,6 +26,7 @@ type Plan struct {
 	Enough  int           // acknowledged calls that they work on for, up to five times as long; 0: as many as a run must have
 	Clients int           // 0: 9
 	HotOnly bool          // clients use the hot signers only
+	Exactly bool          // on a file: no more rounds than Faults have
 	Options
 	// Dir is where a run that failed leaves what it has, in a folder named by its
 	// seed. "": nowhere.
@@ -51,6 +52,7 @@ type Result struct {
 	// Quiet is how long it took until the last hold had ended, with nobody asking,
 	// and Overdue by how much one of them was late at most.
 	Quiet, Overdue time.Duration
+	Images         int    // of crashes on a file, that were judged
 	Kept           string // folder of what was kept; "": nothing
 
 	mayBeLate time.Duration // how long a hold may be overdue once everything is healed
@@ -62,6 +64,17 @@ func (r *Result) OK() bool { return r.Report.OK() }
 // Run does one run. Its error says that the run could not be done; what the checker
 // finds is in the result.
 func Run(ctx context.Context, p Plan) (*Result, error) {
+	if p.Enough == 0 {
+		p.Enough = MinAcknowledged + MinAcknowledged/10
+	}
+	for _, f := range p.Faults {
+		if f.Engine && !p.Engine || f.Chain && !p.Chain || f.File != p.File {
+			return nil, fmt.Errorf("fault %s is not of the axis %s", f.Name, p.Name)
+		}
+	}
+	if p.File {
+		return runFile(ctx, p)
+	}
 	started := time.Now()
 	if p.Load == 0 {
 		p.Load = 6 * time.Second
@@ -72,18 +85,9 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	if p.Clients == 0 {
 		p.Clients = 9
 	}
-	if p.Enough == 0 {
-		p.Enough = MinAcknowledged + MinAcknowledged/10
-	}
 	res := &Result{Seed: p.Seed}
 	for _, f := range p.Faults {
 		res.Faults = append(res.Faults, f.Name)
-		if f.Engine && !p.Engine {
-			return nil, fmt.Errorf("fault %s takes the performance engine", f.Name)
-		}
-		if f.Chain && !p.Chain {
-			return nil, fmt.Errorf("fault %s takes a chain", f.Name)
-		}
 		p.spares = max(p.spares, f.Spares)
 		res.mayBeLate += f.Overdue
 		if f.Offsets && !p.Clock {
@@ -131,7 +135,7 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	res.Took = time.Since(started)
 	if p.Dir != "" && (p.KeepAll || !res.OK()) {
 		res.Kept = filepath.Join(p.Dir, fmt.Sprintf("seed-%d-%s", p.Seed, h.Name))
-		return res, c.keep(res, h)
+		return res, errors.Join(os.MkdirAll(res.Kept, 0o755), keepLogs(c.room.Dir(), res.Kept), keepReport(res, h))
 	}
 	return res, nil
 }
@@ -283,26 +287,23 @@ func (c *cluster) finish(ctx context.Context, res *Result, h *history.History) (
 	return found, err
 }
 
-// keep saves what helps to understand a run.
-func (c *cluster) keep(res *Result, h *history.History) error {
-	if err := os.MkdirAll(res.Kept, 0o755); err != nil {
-		return err
-	}
-	logs, err := filepath.Glob(filepath.Join(c.room.Dir(), "*.log"))
-	if err != nil {
-		return err
-	}
+// keepLogs copies the logs of a room.
+func keepLogs(from, to string) error {
+	logs, err := filepath.Glob(filepath.Join(from, "*.log"))
 	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(res.Kept, filepath.Base(log)), text, 0o644)
+		text, failed := os.ReadFile(log)
+		if failed == nil {
+			failed = os.WriteFile(filepath.Join(to, filepath.Base(log)), text, 0o644)
 		}
-		if err != nil {
-			return err
-		}
+		err = errors.Join(err, failed)
 	}
+	return err
+}
+
+// keepReport saves what helps to understand a run.
+func keepReport(res *Result, h *history.History) error {
 	var said strings.Builder
-	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", res.Seed, strings.Join(res.Faults, " + "), res.Took, strings.Join(slices.Clone(h.Faults), "\n"))
+	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", res.Seed, strings.Join(res.Faults, " + "), res.Took, strings.Join(h.Faults, "\n"))
 	res.Report.Print(&said)
 	return errors.Join(
 		os.WriteFile(filepath.Join(res.Kept, "report.txt"), []byte(said.String()), 0o644),

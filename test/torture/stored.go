@@ -59,7 +59,11 @@ func (c *cluster) final(ctx context.Context) (*history.Final, error) {
 		return nil, fmt.Errorf("read what is stored: %w", err)
 	}
 	defer tx.Rollback(ctx)
-	return readFinal(ctx, tx)
+	var now int64
+	if err := tx.QueryRow(ctx, `SELECT store_millis()`).Scan(&now); err != nil {
+		return nil, err
+	}
+	return readFinal(ofPostgres(ctx, tx), now)
 }
 
 // quiet waits until no hold is open, whoever owns its signer or nobody, and returns

@@ -146,7 +146,7 @@ func TestLongHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 	for _, tt := range shortEngine {
 		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
 			t.Parallel()
-			res := judged(t, Plan{Seed: tt.seed, Clients: 15, Options: Options{Engine: true, Forward: "on"}}, tt.faults)
+			res := judged(t, Plan{Seed: tt.seed, Clients: 15, Options: Options{Axis: axisOf(t, "engine"), Forward: "on"}}, tt.faults)
 			if tt.lost && res.Report.Losses == 0 {
 				t.Error("no signer was lost")
 			}
@@ -158,7 +158,7 @@ func TestLongHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
 func TestLongHistoriesBesideAChainKeepEveryRule(t *testing.T) {
 	lookAtSources(t)
 	t.Parallel()
-	judged(t, Plan{Seed: 1, Options: Options{Chain: true, Forward: "on"}}, []string{"nodes-away", "kill"})
+	judged(t, Plan{Seed: 1, Options: Options{Axis: axisOf(t, "chain"), Forward: "on"}}, []string{"nodes-away", "kill"})
 }
 
 func survives(t *testing.T, p Plan, names []string) {
@@ -205,22 +205,25 @@ func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 		"version not compared":                history.OneHolder,
 		"request id taken as new":             history.OneAnswer,
 		"blind retry after an unknown commit": history.RefusedDone,
+		"SQLite with synchronous=OFF":         history.HoldLost,
+		"answered before the commit":          history.HoldLost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			isCaught(t, storePlants, Options{Postgres: pg}, name, rule)
+			isCaught(t, name, rule)
 		})
 	}
 }
 
 // isCaught tries a plant until the rule has noticed it.
-func isCaught(t *testing.T, plants []plant, o Options, name string, rule history.Rule) {
+func isCaught(t *testing.T, name string, rule history.Rule) {
 	t.Helper()
-	i := slices.IndexFunc(plants, func(p plant) bool { return p.Name == name })
+	all := plants()
+	i := slices.IndexFunc(all, func(p plant) bool { return p.Name == name })
 	if i < 0 {
 		t.Fatal("there is no such plant")
 	}
-	c, err := tryPlant(t.Context(), PlantConfig{Options: o, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, plants[i])
+	c, err := tryPlant(t.Context(), PlantConfig{Options: Options{Postgres: pg}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, all[i])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +232,56 @@ func isCaught(t *testing.T, plants []plant, o Options, name string, rule history
 	}
 }
 
+// everyBuild are the plants with what each gateway of their axis has, and that alone.
+func everyBuild() []plant {
+	all := plants()
+	for i := range all {
+		if all[i].File {
+			all[i].Patches = slices.Concat(all[i].axis().patches(), all[i].Patches)
+		}
+	}
+	return append(all, plant{Name: "wrong clock", Patches: wrongClock()})
+}
+
+func axisOf(t *testing.T, name string) Axis {
+	t.Helper()
+	a, err := AxisNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// A gateway on a file: its disk is full, fails, and forgets what was not synced.
+func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
+	lookAtSources(t)
+	t.Parallel()
+	o := Options{Axis: axisOf(t, "sqlite"), Points: 3}
+	if err := Build(t.Context(), &o, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	for seed, names := range map[uint64][]string{
+		1: {"file-kill", "power-loss", "file-kill", "torn-tail", "file-kill", "file-stop", "power-loss"},
+		2: {"full-disk", "power-loss", "failed-sync", "power-loss", "failed-sync", "file-kill", "power-loss"},
+	} {
+		faults, err := FaultsNamed(names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := Run(t.Context(), Plan{Seed: seed, Faults: faults, Exactly: true, Options: o, Dir: artefacts(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d acknowledged, %d images", res.Report.Acknowledged, res.Images)
+		for _, v := range res.Report.Violations {
+			t.Error(v)
+		}
+	}
+}
+
 func TestEveryPlantFitsTheSources(t *testing.T) {
 	lookAtSources(t)
-	for _, p := range append(slices.Concat(storePlants, enginePlants), plant{Name: "wrong clock", Patches: wrongClock()}) {
+	for _, p := range everyBuild() {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
 		}
@@ -246,34 +296,42 @@ func TestEveryPlantFitsTheSources(t *testing.T) {
 
 func TestLongEveryPlantCompiles(t *testing.T) {
 	lookAtSources(t)
-	for _, p := range append(slices.Concat(storePlants, enginePlants), plant{Name: "wrong clock", Patches: wrongClock()}) {
+	for _, p := range everyBuild() {
 		if err := gateway.Compile(t.Context(), t.TempDir(), p.Patches); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
 }
 
-func TestEverySeedBreaksSomethingAndAllPairsComeUp(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		o    Options
-		want int
-	}{
-		{"the store", Options{}, len(storeFaults) * (len(storeFaults) + 1) / 2},
-		{"the performance engine", Options{Engine: true}, len(engineFaults)*(len(engineFaults)+1)/2 + len(engineFaults)*(len(storeFaults)-1)},
-		{"a chain", Options{Chain: true}, len(storeFaults) + len(chainFaults)*(len(storeFaults)+1)},
-	} {
+func TestAPassBreaksEachFaultAloneAndBesideEachOther(t *testing.T) {
+	for _, a := range Axes {
 		seen := make(map[string]bool)
-		for seed := range uint64(len(combinations(tt.o))) {
+		all := a.Combinations()
+		for seed := range uint64(len(all)) {
 			var names []string
-			for _, f := range ForSeed(seed, tt.o) {
+			for _, f := range a.ForSeed(seed) {
+				if f.Directed {
+					t.Errorf("%s: a campaign draws %s", a.Name, f.Name)
+				}
 				names = append(names, f.Name)
 			}
 			seen[strings.Join(names, "+")] = true
 		}
-		if len(seen) != tt.want || seen[""] {
-			t.Errorf("%s: %d combinations, want %d", tt.name, len(seen), tt.want)
+		if len(seen) != len(all) || seen[""] {
+			t.Errorf("%s: %d of %d combinations differ", a.Name, len(seen), len(all))
 		}
+		for _, f := range faults {
+			mine := !f.Directed && f.Engine == a.Engine && f.Chain == a.Chain && f.File == a.File
+			if alone := seen[f.Name]; mine && !a.File && !alone {
+				t.Errorf("%s: %s never comes alone", a.Name, f.Name)
+			}
+			if in := slices.ContainsFunc(all, func(c []Fault) bool { return c[len(c)-1].Name == f.Name }); mine && !in {
+				t.Errorf("%s: %s never comes", a.Name, f.Name)
+			}
+		}
+	}
+	if seen := len(Axes[0].Combinations()); seen != len(Axes[0].own())*(len(Axes[0].own())+1)/2 {
+		t.Errorf("%d combinations of %d faults", seen, len(Axes[0].own()))
 	}
 }
 
@@ -284,7 +342,7 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	failed, err := Campaign(t.Context(), CampaignConfig{Runs: 2, Dir: dir, Out: &said}) // without a gateway: there is nothing left to do
+	failed, err := Campaign(t.Context(), CampaignConfig{Passes: 0, Dir: dir, Out: &said}) // there is nothing left to do
 	if err != nil || failed != 1 {
 		t.Fatalf("%d failed, %v, want 1", failed, err)
 	}

@@ -101,6 +101,15 @@ type Call struct {
 	Holds []Given `json:"holds,omitempty"`
 }
 
+// Unanswered is the call without what came of it, and why nobody knows that.
+func (c Call) Unanswered(why string) Call {
+	return Call{
+		Client: c.Client, Node: c.Node, Kind: c.Kind, Signer: c.Signer, Count: c.Count, RequestID: c.RequestID, HoldMs: c.HoldMs,
+		Nonce: c.Nonce, Attempt: c.Attempt, TxHash: c.TxHash, Why: c.Why, Floor: c.Floor, Conn: c.Conn, Seq: c.Seq,
+		Start: c.Start, End: c.End, Outcome: Unknown, Reason: why,
+	}
+}
+
 // Seen is the state of a nonce as a conflict shows it.
 type Seen struct {
 	Status  string `json:"status"`

@@ -1,6 +1,6 @@
 package sqlite
 
-// This file is no part of the gateway. The tests of torture/sqlite build a gateway
+// This file is no part of the gateway. Package torture builds a gateway
 // with it (go build -overlay), as one more file of nonce/sqlite.
 //
 // It puts itself between SQLite and the file system. Everything that changes a
