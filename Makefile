@@ -28,8 +28,8 @@ each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## build and start the gateway on its embedded store
-	./bin/gateway serve
+run: build ## build and start the gateway on its embedded store (CHAIN=eip155:1=http://NODE asks a chain)
+	./bin/gateway serve $(if $(CHAIN),--chain=$(CHAIN))
 
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway

@@ -1,12 +1,16 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"noncegate/internal/guard"
+	"noncegate/internal/nearest"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -103,12 +107,23 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		return nil
 	}
 	if !known {
-		return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s", clip(strconv.Quote(call.Method)))
+		return noSuchMethod(call.Method)
 	}
 	if err := m.run(c, r, call.Params); err != nil {
 		return err
 	}
 	return c.authorize(r)
+}
+
+// methodNames are what there is instead of a method that there is not, in one order.
+var methodNames = slices.Sorted(maps.Keys(methods))
+
+func noSuchMethod(name string) *wire.Error {
+	said := clip(strconv.Quote(name))
+	if meant := cmp.Or(nearest.Word(name, methodNames), nearest.Word("nonce_"+name, methodNames)); meant != "" {
+		return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s; did you mean %s?", said, meant)
+	}
+	return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s", said)
 }
 
 // errLongID refuses what has an id that is not echoed.

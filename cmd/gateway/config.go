@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/mattn/go-isatty"
 )
 
 // Defaults of the numbers of workers, in one place because they are tuned
@@ -97,7 +99,7 @@ type StoreConfig struct {
 
 // LogConfig is how the log is written; it goes to standard error.
 type LogConfig struct {
-	LogFormat string `group:"log" default:"json" help:"text or json."`
+	LogFormat string `group:"log" default:"auto" help:"text, json, or auto: text on a terminal, JSON elsewhere."`
 	LogLevel  string `group:"log" default:"info" help:"debug, info, warn or error."`
 }
 
@@ -186,8 +188,14 @@ func (c *LogConfig) Logger(w io.Writer) *slog.Logger {
 	// It cannot fail: Validate admits only words that slog knows.
 	_ = level.UnmarshalText([]byte(c.LogLevel))
 	opts := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "text" {
+	if c.LogFormat == "text" || c.LogFormat == "auto" && terminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// terminal reports whether somebody reads w as it is written.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
 }

@@ -37,7 +37,7 @@ type chainSettings struct{ chain, finality, window []string }
 
 func chainSettingsOf(t *testing.T, args ...string) chainSettings {
 	t.Helper()
-	o := runArgs(t, args...)
+	o := runArgs(t, append([]string{"serve"}, args...)...)
 	if o.code != exitOK {
 		t.Fatalf("%q: exit %d: %s", args, o.code, o.stderr)
 	}
@@ -89,7 +89,7 @@ func TestEachMentionOfAListAddsToItAndAllOfThemReplaceWhatIsWeaker(t *testing.T)
 func TestAWrongListSaysWhereItCameFrom(t *testing.T) {
 	path := settings(t, "workers: 2\nchain:\n  - ws://a\n")
 	want := "gateway: --chain must be CHAIN=URL,URL, such as eip155:1=ws://127.0.0.1:8546 (from " + path + ", line 2)\n"
-	if o := runArgs(t, "--config", path); o.code != exitUsage || o.stderr != want {
+	if o := runArgs(t, "serve", "--config", path); o.code != exitUsage || o.stderr != want {
 		t.Errorf("exit %d\n got %swant %s", o.code, o.stderr, want)
 	}
 	for text, rule := range map[string]string{
@@ -97,12 +97,12 @@ func TestAWrongListSaysWhereItCameFrom(t *testing.T) {
 		"chain:\n  - eip155:1: ws://a\n": "chain needs a value or a list of values",
 	} {
 		path := settings(t, text)
-		if o := runArgs(t, "--config", path); o.code != exitUsage || o.stderr != "gateway: --config "+path+": line 1: "+rule+"\n" {
+		if o := runArgs(t, "serve", "--config", path); o.code != exitUsage || o.stderr != "gateway: --config "+path+": line 1: "+rule+"\n" {
 			t.Errorf("%q: exit %d, stderr %q", text, o.code, o.stderr)
 		}
 	}
 	t.Setenv("NONCEGATE_CHAIN_WINDOW", "none")
-	if o := runArgs(t); o.code != exitUsage || o.stderr != "gateway: --chain-window \"none\" must be a number, at least 1 (from NONCEGATE_CHAIN_WINDOW)\n" {
+	if o := runArgs(t, "serve"); o.code != exitUsage || o.stderr != "gateway: --chain-window \"none\" must be a number, at least 1 (from NONCEGATE_CHAIN_WINDOW)\n" {
 		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
 	}
 }

@@ -185,6 +185,9 @@ func (c *StoreConfig) check() error {
 		if path == "" {
 			return settingErrorf("store", "sqlite: needs the name of a file, such as sqlite:noncegate.db")
 		}
+		if strings.HasPrefix(path, ":") || strings.HasPrefix(path, "file:") {
+			return settingErrorf("store", "sqlite:%s is no file: nonces in memory would be handed out twice after a restart; name a file, such as sqlite:noncegate.db", path)
+		}
 	} else if c.StoreFile != "" {
 		if err := c.checkStoreFile(); err != nil {
 			return err
@@ -247,7 +250,7 @@ func (c *Config) checkRedis() error {
 
 func (c *LogConfig) check() error {
 	return cmp.Or(
-		oneOf("log-format", c.LogFormat, "text", "json"),
+		oneOf("log-format", c.LogFormat, "auto", "text", "json"),
 		oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error"),
 	)
 }

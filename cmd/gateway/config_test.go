@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 )
 
 func TestDefaultsAreThePromisedOnes(t *testing.T) {
-	got := runArgs(t).cfg
+	got := runArgs(t, "serve").cfg
 	want := &Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081",
 		MaxConnections: 10_000, MaxMessageBytes: 65_536, MaxReceiveBytes: 64 << 20, MaxBatch: 100, MaxInflight: 256, MaxInflightTotal: 16_384,
@@ -48,7 +49,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		SlowAfter: 10 * time.Second, SlowPolicy: "pause,drop,kick", Backpressure: "on", WriteTimeout: 10 * time.Second,
 		EncodeWorkers: got.EncodeWorkers, EncodeQueue: 16_384, PostDBWorkers: got.PostDBWorkers, PostDBQueue: 16_384,
 		PerfInterval: 10 * time.Second,
-		LogConfig:    LogConfig{LogFormat: "json", LogLevel: "info"},
+		LogConfig:    LogConfig{LogFormat: "auto", LogLevel: "info"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("defaults %+v\nwant %+v", got, want)
@@ -60,7 +61,7 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	t.Setenv("NONCEGATE_CONFIG", path)
 	t.Setenv("NONCEGATE_HOLD_TTL", "6s")
 	t.Setenv("NONCEGATE_MAX_HOLDS", "6")
-	o := runArgs(t, "--hold-ttl=7s")
+	o := runArgs(t, "serve", "--hold-ttl=7s")
 	if o.code != exitOK {
 		t.Fatalf("exit %d: %s", o.code, o.stderr)
 	}
@@ -78,14 +79,14 @@ slow-policy: [drop, kick]
 write-max-bytes: 2097152
 node-id: "007"
 `)
-	o := runArgs(t, "--config", path)
+	o := runArgs(t, "serve", "--config", path)
 	if o.code != exitOK {
 		t.Fatalf("exit %d: %s", o.code, o.stderr)
 	}
 	if c := o.cfg; c.Backpressure != "off" || c.SlowPolicy != "drop,kick" || c.WriteMaxBytes != 2_097_152 || c.NodeID != "007" {
 		t.Errorf("backpressure %q, slow-policy %q, write-max-bytes %d, node-id %q", c.Backpressure, c.SlowPolicy, c.WriteMaxBytes, c.NodeID)
 	}
-	if o := runArgs(t, "--config", settings(t, "# nothing\n")); o.code != exitOK {
+	if o := runArgs(t, "serve", "--config", settings(t, "# nothing\n")); o.code != exitOK {
 		t.Errorf("an empty file: exit %d: %s", o.code, o.stderr)
 	}
 }
@@ -99,8 +100,6 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--workers=two":            `--workers: "two" is not a whole number`,
 		"--max-message-bytes=64Ki": `--max-message-bytes: "64Ki" is not a whole number`,
 		"--hold-tll=5s":            `unknown flag --hold-tll, did you mean "--hold-ttl"?`,
-		"serv":                     `unexpected argument serv`,
-		"--hold-ttl=5s migrate":    `flag --hold-ttl applies to the default command "serve", not "migrate"`,
 
 		"--listen=8080":                           `--listen "8080" must be HOST:PORT with a number as the port`,
 		"--listen=localhost:http":                 `--listen "localhost:http" must be HOST:PORT with a number as the port`,
@@ -231,12 +230,17 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--postdb-workers=0":             `--postdb-workers 0 must be at least 1`,
 		"--postdb-queue=0":               `--postdb-queue 0 must be at least 1`,
 		"--perf-interval=0s":             `--perf-interval 0s must be at least 100ms`,
-		"--log-format=xml":               `--log-format "xml" must be text or json`,
+		"--store=sqlite::memory:":        `--store sqlite::memory: is no file: nonces in memory would be handed out twice after a restart; name a file, such as sqlite:noncegate.db`,
+		"--log-format=xml":               `--log-format "xml" must be auto or text or json`,
 		"--log-level=trace":              `--log-level "trace" must be debug or info or warn or error`,
 		"migrate --store=mysql://db":     `--store must be sqlite:FILE or a URL that starts with postgres:// or postgresql://`,
 		"--config=/nowhere/gateway.yaml": `--config /nowhere/gateway.yaml: no such file or directory`,
 	} {
-		o := runArgs(t, strings.Fields(args)...)
+		words := strings.Fields(args)
+		if strings.HasPrefix(args, "--") {
+			words = append([]string{"serve"}, words...)
+		}
+		o := runArgs(t, words...)
 		if got := o.stderr; o.code != exitUsage || got != "gateway: "+want+"\n" || o.stdout != "" {
 			t.Errorf("%s: exit %d, stdout %q\n got %swant gateway: %s", args, o.code, o.stdout, got, want)
 		}
@@ -255,7 +259,7 @@ func TestAWrongSettingOfTheEnvironmentNamesItsVariable(t *testing.T) {
 		t.Run(env, func(t *testing.T) {
 			name, value, _ := strings.Cut(env, "=")
 			t.Setenv(name, value)
-			if o := runArgs(t); o.code != exitUsage || o.stderr != "gateway: "+want+"\n" {
+			if o := runArgs(t, "serve"); o.code != exitUsage || o.stderr != "gateway: "+want+"\n" {
 				t.Errorf("exit %d\n got %swant gateway: %s", o.code, o.stderr, want)
 			}
 		})
@@ -283,7 +287,7 @@ func TestAWrongFileIsOneSentenceWithItsLine(t *testing.T) {
 		"hold-ttl: 1h\n# a note\nmax-hold: 5m": `--hold-ttl 1h0m0s must not be above --max-hold 5m0s (from FILE, line 1)`,
 	} {
 		path := settings(t, text)
-		o := runArgs(t, "--config="+path)
+		o := runArgs(t, "serve", "--config="+path)
 		want = "gateway: " + strings.ReplaceAll(want, "FILE", path) + "\n"
 		if o.code != exitUsage || o.stderr != want {
 			t.Errorf("%q: exit %d\n got %swant %s", text, o.code, o.stderr, want)
@@ -293,13 +297,13 @@ func TestAWrongFileIsOneSentenceWithItsLine(t *testing.T) {
 
 func TestTheCommandLineMendsAWrongFile(t *testing.T) {
 	path := settings(t, "workers: none\nlease-ttl: 1ms\n")
-	if o := runArgs(t, "--config", path, "--workers=1", "--lease-ttl=2s"); o.code != exitOK || o.cfg.Workers != 1 {
+	if o := runArgs(t, "serve", "--config", path, "--workers=1", "--lease-ttl=2s"); o.code != exitOK || o.cfg.Workers != 1 {
 		t.Errorf("exit %d: %s", o.code, o.stderr)
 	}
 }
 
 func TestHelpListsEverySettingWithDefaultAndVariable(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"serve", "--workers=0", "-h"}} {
+	for _, args := range [][]string{{"serve", "--help"}, {"serve", "--workers=0", "-h"}} {
 		o := runArgs(t, args...)
 		if o.code != exitOK || o.stderr != "" || o.cfg != nil {
 			t.Fatalf("%q: exit %d, stderr %q, served %t", args, o.code, o.stderr, o.cfg != nil)
@@ -369,7 +373,7 @@ func serveFlags(t *testing.T) []*kong.Flag {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := parser.Model.DefaultCmd.Flags
+	flags := parser.Model.Children[slices.IndexFunc(parser.Model.Children, func(n *kong.Node) bool { return n.Name == "serve" })].Flags
 	if len(flags) < 39 {
 		t.Fatalf("serve has %d flags, want all of them", len(flags))
 	}
@@ -431,7 +435,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		if same = runArgs(t, append([]string{"help"}, strings.Fields(command)...)...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" {
 			t.Errorf("help %s: exit %d, stdout %q, stderr %q", command, same.code, same.stdout, same.stderr)
 		}
-		if !strings.Contains(all.stdout, "\n  "+command+" ") {
+		if group, _, _ := strings.Cut(command, " "); !strings.Contains(all.stdout, "\n  "+group+" ") {
 			t.Errorf("gateway --help does not list %s", command)
 		}
 	}
@@ -487,6 +491,11 @@ func TestTheLogIsOfTheChosenFormatAndLevel(t *testing.T) {
 		t.Errorf("text log %q", got)
 	}
 	(&LogConfig{LogFormat: "json", LogLevel: "debug"}).Logger(&jsonOut).Debug("heard")
+	var auto bytes.Buffer
+	(&LogConfig{LogFormat: "auto", LogLevel: "info"}).Logger(&auto).Info("heard")
+	if !json.Valid(auto.Bytes()) {
+		t.Errorf("where nobody looks, auto is %q, want JSON", auto.String())
+	}
 	if !json.Valid(jsonOut.Bytes()) || jsonOut.Len() == 0 {
 		t.Errorf("json log %q", jsonOut.String())
 	}

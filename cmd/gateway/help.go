@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"noncegate/internal/nearest"
 )
 
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"A command, such as key create. Without one, everything is shown."`
+	Command []string `arg:"" optional:"" help:"A command, such as key create. Without one, the commands are listed."`
 }
 
 // Validate reports a command that does not exist.
@@ -19,31 +21,28 @@ func (c *helpCmd) Validate(kctx *kong.Context) error {
 	for i, name := range c.Command {
 		at := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name })
 		if at < 0 {
-			return fmt.Errorf("there is no command %q; gateway help lists them", strings.Join(c.Command[:i+1], " "))
+			return noCommand(c.Command[:i+1], node)
 		}
 		node = node.Children[at]
 	}
 	return nil
 }
 
+// noCommand says which command of node is the nearest to the last of names.
+func noCommand(names []string, node *kong.Node) error {
+	var known []string
+	for _, child := range node.Children {
+		known = append(known, child.Name)
+	}
+	last := len(names) - 1
+	if meant := nearest.Word(names[last], known); meant != "" {
+		return fmt.Errorf("there is no command %q; did you mean %q?", strings.Join(names, " "), strings.Join(append(names[:last:last], meant), " "))
+	}
+	return fmt.Errorf("there is no command %q; gateway help lists them", strings.Join(names, " "))
+}
+
 // Run implements the command: it is the same as the other one with --help.
 func (c *helpCmd) Run(ctx context.Context, p *program) error {
 	p.run(ctx, append(slices.Clone(c.Command), "--help")) // Validate has seen that the command exists
 	return nil
-}
-
-// help prints the help of a command; without one, the list of commands and the
-// reference of serve, whose flags need no command.
-func help(options kong.HelpOptions, kctx *kong.Context) error {
-	if kctx.Selected() != nil {
-		return kong.DefaultHelpPrinter(options, kctx)
-	}
-	if err := kong.DefaultHelpPrinter(options, kctx); err != nil {
-		return err
-	}
-	fmt.Fprintln(kctx.Stdout)
-	serve := kctx.Model.DefaultCmd
-	withServe := *kctx
-	withServe.Path = append(kctx.Path[:len(kctx.Path):len(kctx.Path)], &kong.Path{Parent: kctx.Model.Node, Command: serve, Flags: serve.Flags})
-	return kong.DefaultHelpPrinter(options, &withServe)
 }

@@ -1,6 +1,6 @@
 // Command gateway is a Noncegate gateway and the small tools that go with it.
 //
-//	gateway [serve]              run a gateway
+//	gateway serve                run a gateway
 //	gateway call METHOD [PARAMS] send one request, print its result
 //	gateway watch [SIGNER...]    print events, one JSON line each
 //	gateway nodes                show the nodes of a store
@@ -10,10 +10,11 @@
 //	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
 //	gateway migrate              bring the store's schema up to date
 //	gateway version              print the version, as gateway --version does
-//	gateway help [COMMAND]       print the help, as gateway [COMMAND] --help does
+//	gateway help [COMMAND]       print the help, as gateway [COMMAND] --help does; gateway alone does so, too
 //
 // Settings are flags, environment variables or lines of a YAML file, in this
-// order of precedence; --help lists them. A wrong setting ends the program with
+// order of precedence; gateway serve --help lists them. A wrong setting, or a variable
+// NONCEGATE_… that is none, ends the program with
 // one sentence and exit code 2, any other failure with one sentence and exit
 // code 1. SIGINT and SIGTERM end a command in an orderly way, a second signal at
 // once.
@@ -66,14 +67,14 @@ type program struct {
 
 // commands is the command line.
 type commands struct {
-	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a gateway. It is what gateway does without a command."`
+	Serve   serveCmd   `cmd:"" help:"Run a gateway. serve --help lists all settings."`
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
 	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, shards each owns, last seen."`
-	Signer  signerCmd  `cmd:"" help:"Look at signers, and say by hand what became of a nonce."`
-	Shard   shardCmd   `cmd:"" help:"Look at the shards of a store, and move one to another node."`
-	Engine  engineCmd  `cmd:"" help:"Look at the performance engine, and switch it."`
-	Key     keyCmd     `cmd:"" help:"Make, list and revoke API keys."`
+	Signer  signerCmd  `cmd:"" help:"Look at signers (show, list), and say what became of a nonce (floor, release, consume)."`
+	Shard   shardCmd   `cmd:"" help:"Show the shards of a store (list), and move one to another node (move)."`
+	Engine  engineCmd  `cmd:"" help:"Show the performance engine (status), and work on it (switch, reconcile, replay)."`
+	Key     keyCmd     `cmd:"" help:"API keys: create, list, revoke."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 	Help    helpCmd    `cmd:"" help:"Print the help, of everything or of one command."`
@@ -92,6 +93,9 @@ func (c *serveCmd) Run(ctx context.Context, p *program) error {
 
 // run parses args, runs the command they name and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	var helped bool
 	file := new(settingsFile)
 	parser, err := kong.New(new(commands), append(file.mappers(),
@@ -99,8 +103,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.Description("A WebSocket gateway that hands out blockchain nonces."),
 		kong.Writers(p.stdout, p.stderr),
 		kong.Exit(func(int) { helped = true }), // only --help and --version exit
-		kong.Help(help),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, NoExpandSubcommands: true, WrapUpperBound: 110}),
 		kong.Groups(groups),
 		kong.Vars{"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": versionLine()},
 		kong.DefaultEnvars("NONCEGATE"),
@@ -117,6 +120,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return exitOK
 	case err != nil:
 		return p.fail(sentence(err, file), exitUsage)
+	}
+	if err := unknownVariable(kctx.Model, os.Environ()); err != nil {
+		return p.fail(err, exitUsage)
 	}
 	err = kctx.Run()
 	if wrong, ok := errors.AsType[*settingError](err); ok {
@@ -161,8 +167,12 @@ func sentence(err error, file *settingsFile) error {
 	if ok && parsed {
 		return located(wrong, file, parse.Context)
 	}
-	if digits, unknown := strings.CutPrefix(err.Error(), "unknown flag -"); unknown && digits != "" && '0' <= digits[0] && digits[0] <= '9' {
+	flag, unknown := strings.CutPrefix(err.Error(), "unknown flag -")
+	switch {
+	case unknown && flag != "" && '0' <= flag[0] && flag[0] <= '9':
 		return errors.New("an argument is below zero; none may be")
+	case unknown && parsed && parse.Context.Command() == "":
+		return fmt.Errorf("%w; settings follow a command, such as gateway serve", err)
 	}
 	return err
 }

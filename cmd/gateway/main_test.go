@@ -64,17 +64,53 @@ func settings(t *testing.T, text string) string {
 	return path
 }
 
-func TestGatewayAloneServes(t *testing.T) {
-	for _, args := range [][]string{nil, {"serve"}, {"--workers=3"}, {"serve", "--workers=3"}} {
-		o := runArgs(t, args...)
-		if o.code != exitOK || o.cfg == nil || o.stderr != "" {
-			t.Errorf("%q: exit %d, served %t, stderr %q", args, o.code, o.cfg != nil, o.stderr)
+func TestGatewayAlonePrintsItsHelpAndServesNothing(t *testing.T) {
+	o := runArgs(t)
+	if o.code != exitOK || o.cfg != nil || o.stderr != "" || o.stdout != runArgs(t, "--help").stdout {
+		t.Errorf("exit %d, served %t, stderr %q, stdout %s", o.code, o.cfg != nil, o.stderr, o.stdout)
+	}
+	if commands, flags := strings.Index(o.stdout, "Commands:"), strings.Index(o.stdout, "Flags:"); commands < 0 || flags < commands || strings.Count(o.stdout, "\n") > 40 {
+		t.Errorf("want a page, the commands first: %s", o.stdout)
+	}
+}
+
+func TestAWordThatIsNoCommandIsAnsweredWithTheNearest(t *testing.T) {
+	for want, args := range map[string][]string{
+		`unexpected argument serv, did you mean "serve"?`:                          {"serv"},
+		`unexpected argument craete, did you mean "create"?`:                       {"key", "craete"},
+		`help: there is no command "key craete"; did you mean "key create"?`:       {"help", "key", "craete"},
+		`help: there is no command "mint"; gateway help lists them`:                {"help", "mint"},
+		`unknown flag --lisen, did you mean "--listen"?`:                           {"serve", "--lisen=:1"},
+		"unknown flag --workers; settings follow a command, such as gateway serve": {"--workers=3"},
+	} {
+		if o := runArgs(t, args...); o.code != exitUsage || o.cfg != nil || o.stderr != "gateway: "+want+"\n" {
+			t.Errorf("%q: exit %d, stderr %q, want %q", args, o.code, o.stderr, want)
 		}
 	}
 }
 
+func TestAVariableThatIsNoSettingStopsTheStart(t *testing.T) {
+	for name, want := range map[string]string{
+		"NONCEGATE_HOLDTTL":                  "NONCEGATE_HOLDTTL in the environment is no setting; did you mean NONCEGATE_HOLD_TTL?",
+		"NONCEGATE_QUANTUM":                  "NONCEGATE_QUANTUM in the environment is no setting; gateway serve --help lists them",
+		"NONCEGATE_TOKEN":                    "", // of gateway call
+		"NONCEGATE_ADMIN_PORT_8081_TCP_ADDR": "", // these are of Kubernetes, for services
+		"NONCEGATE_SERVICE_PORT_WSS":         "",
+		"NONCEGATE_PORT":                     "",
+		"MY_NONCEGATE_HOLDTTL":               "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "1")
+			o := runArgs(t, "serve")
+			if refused := o.code == exitUsage && o.cfg == nil && o.stderr == "gateway: "+want+"\n"; refused != (want != "") || want == "" && o.cfg == nil {
+				t.Errorf("exit %d, served %t, stderr %q, want %q", o.code, o.cfg != nil, o.stderr, want)
+			}
+		})
+	}
+}
+
 func TestAFailureWhileServingExitsWithOne(t *testing.T) {
-	o := runWith(t, errors.New("the store is away"))
+	o := runWith(t, errors.New("the store is away"), "serve")
 	if o.code != exitFailure || o.stderr != "gateway: the store is away\n" {
 		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
 	}
@@ -82,7 +118,7 @@ func TestAFailureWhileServingExitsWithOne(t *testing.T) {
 
 func TestAWrongSettingFoundWhileServingExitsWithTwo(t *testing.T) {
 	t.Setenv("NONCEGATE_NODE_ID", "n1")
-	o := runWith(t, settingErrorf("node-id", "%q is taken", "n1"))
+	o := runWith(t, settingErrorf("node-id", "%q is taken", "n1"), "serve")
 	if want := "gateway: --node-id \"n1\" is taken (from NONCEGATE_NODE_ID)\n"; o.code != exitUsage || o.stderr != want {
 		t.Errorf("exit %d, stderr %q, want %q", o.code, o.stderr, want)
 	}
@@ -101,16 +137,9 @@ func TestVersionPrintsOneLine(t *testing.T) {
 	if o.code != exitOK || !strings.HasPrefix(o.stdout, "gateway ") || strings.Count(o.stdout, "\n") != 1 {
 		t.Errorf("exit %d, stdout %q", o.code, o.stdout)
 	}
-	for _, args := range [][]string{{"--version"}, {"serve", "--version"}, {"--workers=0", "--version"}} {
+	for _, args := range [][]string{{"--version"}, {"serve", "--version"}, {"serve", "--workers=0", "--version"}} {
 		if same := runArgs(t, args...); same.code != exitOK || same.stdout != o.stdout || same.stderr != "" || same.cfg != nil {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q", args, same.code, same.stdout, same.stderr)
 		}
-	}
-}
-
-func TestAVersionInTheEnvironmentIsNoFlag(t *testing.T) {
-	t.Setenv("NONCEGATE_VERSION", "true")
-	if o := runArgs(t); o.code != exitOK || o.cfg == nil || o.stdout != "" {
-		t.Errorf("exit %d, served %t, stdout %q", o.code, o.cfg != nil, o.stdout)
 	}
 }

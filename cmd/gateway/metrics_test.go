@@ -53,7 +53,7 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 }
 
 func TestTheMetricsOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
-	cfg := runArgs(t, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
+	cfg := runArgs(t, "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

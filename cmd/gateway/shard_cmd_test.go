@@ -18,7 +18,7 @@ import (
 // sharded is a gateway of this process, named a, with the four shards of a SQLite file.
 func sharded(t *testing.T) *app {
 	t.Helper()
-	cfg := runArgs(t, "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
+	cfg := runArgs(t, "serve", "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func (s *Set) Stats() wire.StatsResult { return *s.published.Load() }
 
 // Run ends an interval each time the given one has passed, publishes its numbers
 // for Stats and writes them to log as one line at level info, whose keys are
-// those of wire.StatsResult. It returns when ctx ends; the interval that was
+// those of wire.StatsResult; an interval without requests has no line. It returns when ctx ends; the interval that was
 // running then is not reported. interval must be positive; only one Run at a time.
 func (s *Set) Run(ctx context.Context, interval time.Duration, log *slog.Logger) {
 	tick := time.NewTicker(interval)
@@ -30,9 +30,17 @@ func (s *Set) Run(ctx context.Context, interval time.Duration, log *slog.Logger)
 			return
 		case <-tick.C:
 			stats := s.roll()
-			log.LogAttrs(ctx, slog.LevelInfo, Message, attrs(stats)...)
+			if worked(stats) {
+				log.LogAttrs(ctx, slog.LevelInfo, Message, attrs(stats)...)
+			}
 		}
 	}
+}
+
+// worked reports whether anything was asked, answered, refused or dropped in an interval.
+func worked(r *wire.StatsResult) bool {
+	return r.EncodeMs.Count+r.EncodeQueueMs.Count+r.WriteQueueMs.Count+r.WorkerQueueMs.Count+r.CommitMs.Count+
+		r.PostDBQueueMs.Count+r.BusyReject+r.DropUnwritable+r.KickSlow > 0
 }
 
 // tally is what the counters of ws_perf stood at.

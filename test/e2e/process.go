@@ -241,7 +241,7 @@ func Run(t testing.TB, args ...string) Outcome {
 // Refused runs a gateway that must not start, and returns its one sentence.
 func Refused(t testing.TB, code int, args ...string) string {
 	t.Helper()
-	o := Run(t, append(args, "--log-level=error")...)
+	o := Run(t, append(append([]string{"serve"}, args...), "--log-level=error")...)
 	if o.Code != code || o.Stdout != "" || !strings.HasPrefix(o.Stderr, "gateway: ") || strings.Count(o.Stderr, "\n") != 1 {
 		t.Errorf("%q: exit %d, want %d, stdout %q, stderr %q", args, o.Code, code, o.Stdout, o.Stderr)
 	}

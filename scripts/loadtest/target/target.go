@@ -63,7 +63,7 @@ func StartGateway(t testing.TB, flags ...string) *Gateway {
 		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
 		"--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db"),
 	}, flags...)
-	g := &Gateway{cmd: exec.Command(Program, args...)}
+	g := &Gateway{cmd: exec.Command(Program, append([]string{"serve"}, args...)...)}
 	g.cmd.Env = []string{} // no settings of whoever runs the test
 	var stderr bytes.Buffer
 	g.cmd.Stderr = &stderr
