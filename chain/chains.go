@@ -2,8 +2,6 @@ package chain
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,10 +10,11 @@ import (
 	"noncegate/wire"
 )
 
-// Chains are all chains of a gateway. It implements nonce.Chain. It is never changed.
+// Chains are all chains of a gateway. It implements nonce.Chain. It is never changed after Serve.
 type Chains struct {
 	byID map[string]*Tracker
 	list []*Tracker
+	svc  Service
 }
 
 // NewChains puts trackers together, each of another chain.
@@ -31,6 +30,7 @@ var _ nonce.Chain = (*Chains)(nil)
 
 // Serve gives all trackers whom they work for.
 func (c *Chains) Serve(svc Service, sink nonce.EventSink) {
+	c.svc = svc
 	for _, t := range c.list {
 		t.Serve(svc, sink)
 	}
@@ -42,6 +42,7 @@ func (c *Chains) Run(ctx context.Context) {
 	for _, t := range c.list {
 		all.Go(func() { t.Run(ctx) })
 	}
+	all.Go(func() { c.watchlist(ctx) })
 	all.Wait()
 }
 
@@ -120,7 +121,7 @@ type State struct {
 	Mined, Final int64
 	FinalKnown   bool
 	Window       int64
-	Gap          *nonce.Gap
+	Trouble      *nonce.Gap // what keeps the lowest open nonce from being mined; nil: nothing that is known
 	Stopped      bool
 }
 
@@ -164,7 +165,7 @@ func (c *Chains) State(name string) (st State, ok bool) {
 	st = State{Head: t.number(), Mined: v.Mined, Final: v.Final, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
 	if s.gap != nil {
 		gap := *s.gap
-		st.Gap = &gap
+		st.Trouble = &gap
 	}
 	return st, true
 }
@@ -174,25 +175,6 @@ func (c *Chains) State(name string) (st State, ok bool) {
 func (c *Chains) Stopped(name string) bool {
 	t, _ := c.find(name)
 	return t != nil && t.stopped.Load()
-}
-
-// Gaps names the signers that a nonce blocks on their chain, as far as this node knows:
-// in order, those after a name, so many at most.
-func (c *Chains) Gaps(after string, limit int) (names []string) {
-	for _, t := range c.list {
-		t.mu.Lock()
-		open := slices.Collect(maps.Keys(t.open))
-		t.mu.Unlock()
-		for _, s := range open {
-			s.mu.Lock()
-			if s.gap != nil && s.name > after {
-				names = append(names, s.name)
-			}
-			s.mu.Unlock()
-		}
-	}
-	slices.Sort(names)
-	return names[:min(len(names), limit)]
 }
 
 // Words says of each row how far the chain has come with it, in the words of wire.ChainSent; "": nothing is known, or

@@ -23,6 +23,9 @@ type Config struct {
 	// GapAfter is how long nonces must wait behind one that nobody has seen until it is
 	// called a gap, and not less than three blocks; default 30s.
 	GapAfter time.Duration
+	// StuckAfter is how long the transaction of the lowest unused nonce may be in pools, and not
+	// less than three blocks, until it is called stuck; default 5m. Negative: never.
+	StuckAfter time.Duration
 	// Reconcile is how often counts are asked for although no block said that they
 	// changed; default 5m.
 	Reconcile time.Duration
@@ -50,6 +53,7 @@ func (c *Config) complete() error {
 	c.DelegatedWindow = cmp.Or(c.DelegatedWindow, 1)
 	c.UnknownFor = cmp.Or(c.UnknownFor, defaultUnknownFor)
 	c.GapAfter = cmp.Or(c.GapAfter, 30*time.Second)
+	c.StuckAfter = cmp.Or(c.StuckAfter, 5*time.Minute)
 	c.Reconcile = cmp.Or(c.Reconcile, 5*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	c.MaxSigners = cmp.Or(c.MaxSigners, 250_000)

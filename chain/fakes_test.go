@@ -125,6 +125,11 @@ type fakeService struct {
 	err  error
 	away bool // lists are refused
 	asks int  // lists, those refused too
+
+	chains *Chains
+	listed []nonce.WatchEntry
+	next   int64    // of all signers
+	tended []string // signers, one after the other
 }
 
 // lists takes how often lists were asked for so far.
@@ -159,6 +164,41 @@ func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
 	}
 	s.ops = append(s.ops, *op)
 	return s.err
+}
+
+// Watched and Tend are the store's list, and what is done for one of it: what the tracker says then
+// is in the list from then on.
+func (s *fakeService) Watched(_ context.Context, after int64, limit int) (list []nonce.WatchEntry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.listed {
+		if e.ID > after && len(list) < limit {
+			list = append(list, e)
+		}
+	}
+	return list, nil
+}
+
+func (s *fakeService) Tend(_ context.Context, signer string) error {
+	s.mu.Lock()
+	if s.away {
+		s.mu.Unlock()
+		return nonce.ErrBusy
+	}
+	s.tended = append(s.tended, signer)
+	chains, next := s.chains, s.next
+	s.mu.Unlock()
+	cs := chains.Signer(signer)
+	cs.Owned(true)
+	v := cs.View(next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.listed {
+		if e := &s.listed[i]; e.Signer == signer && v.Trouble.Kind != nonce.WatchAsIs {
+			e.Watch = v.Trouble
+		}
+	}
+	return nil
 }
 
 func (*fakeService) WorkerIndex(string) int { return 0 }
@@ -197,6 +237,7 @@ func inWorld(t *testing.T, cfg Config, f func(*world)) {
 			t.Fatal(err)
 		}
 		w.chains = NewChains([]*Tracker{tracker})
+		w.svc.chains = w.chains
 		w.chains.Serve(w.svc, w.sink)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

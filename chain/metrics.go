@@ -34,7 +34,7 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 		disagreed: counter("noncegate_chain_final_disagreements_total", "Counts at the final block about which nodes disagreed. Nothing follows from them."),
 	}
 	reg.MustRegister(m.events)
-	for _, typ := range []nonce.EventType{nonce.EventMined, nonce.EventFinal, nonce.EventDropped, nonce.EventGap, nonce.EventGapClosed, nonce.EventExternal, nonce.EventReorg} {
+	for _, typ := range []nonce.EventType{nonce.EventMined, nonce.EventFinal, nonce.EventDropped, nonce.EventGap, nonce.EventGapClosed, nonce.EventExternal, nonce.EventReorg, nonce.EventStuck} {
 		m.events.WithLabelValues(typ.String())
 	}
 	gauge("noncegate_chain_signers", "Signers of the chain that this node remembers.", func() float64 {
@@ -47,8 +47,10 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 		defer t.mu.Unlock()
 		return float64(len(t.open))
 	})
-	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { gaps, _ := t.countOpen(); return gaps })
-	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { _, n := t.countOpen(); return n })
+	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { return t.countOpen(nonce.WatchGap) })
+	gauge("noncegate_chain_dropped", "Signers of this node whose last transaction no node has any more.", func() float64 { return t.countOpen(nonce.WatchDropped) })
+	gauge("noncegate_chain_stuck", "Signers of this node whose next transaction is in pools and is not mined for long.", func() float64 { return t.countOpen(nonce.WatchStuck) })
+	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { return t.countOpen(nonce.WatchAsIs) })
 	gauge("noncegate_chain_waiting_signers", "New signers that wait for the first answer of a node.", func() float64 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -65,8 +67,8 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 
 func (m *metrics) event(t nonce.EventType) { m.events.WithLabelValues(t.String()).Inc() }
 
-// countOpen counts gaps and unknown holds.
-func (t *Tracker) countOpen() (gaps, unknown float64) {
+// countOpen counts the signers that are kept so; with WatchAsIs, unknown holds.
+func (t *Tracker) countOpen(kind nonce.WatchKind) (count float64) {
 	t.mu.Lock()
 	open := make([]*signer, 0, len(t.open))
 	for s := range t.open {
@@ -78,15 +80,15 @@ func (t *Tracker) countOpen() (gaps, unknown float64) {
 			continue
 		}
 		s.mu.Lock()
-		if s.gap != nil {
-			gaps++
+		if s.gap != nil && s.gap.Kind == kind {
+			count++
 		}
 		for _, k := range s.notes {
-			if k.unknown {
-				unknown++
+			if kind == nonce.WatchAsIs && k.unknown {
+				count++
 			}
 		}
 		s.mu.Unlock()
 	}
-	return gaps, unknown
+	return count
 }

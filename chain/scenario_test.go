@@ -98,6 +98,8 @@ func (w *world) step(command string, args []string) []string {
 		w.chain.set(func() { w.setChain(args) })
 	case "lists":
 		w.svc.refuseLists(args[0] == "refused")
+	case "listed":
+		w.list(args)
 	case "rows":
 		w.rows(w.parseRows(args))
 	case "commit":
@@ -137,8 +139,16 @@ func (w *world) show(command string, args []string) (shown []string) {
 		if st.Stopped {
 			shown = append(shown, "stopped")
 		}
-		if g := st.Gap; g != nil {
-			shown = append(shown, fmt.Sprintf("gap %d/%d %s%s blocks %d", g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
+		if g := st.Trouble; g != nil {
+			shown = append(shown, fmt.Sprintf("%s %d/%d %s%s blocks %d", g.Kind, g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
+		}
+		return shown
+	case "tended":
+		w.svc.mu.Lock()
+		defer w.svc.mu.Unlock()
+		shown, w.svc.tended = w.svc.tended, nil
+		for _, e := range w.svc.listed {
+			shown = append(shown, strings.TrimSpace(fmt.Sprint("listed ", e.Signer, " ", e.Kind.String())))
 		}
 		return shown
 	case "did":
@@ -180,6 +190,20 @@ func number(t *testing.T, text string) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// list has the store list a signer as watched, SIGNER NEXT and perhaps KIND:NONCE.
+func (w *world) list(args []string) {
+	w.t.Helper()
+	e := nonce.WatchEntry{ID: 1, Signer: names[args[0]], Watch: nonce.Watch{Kind: nonce.WatchOn}}
+	for kind := nonce.WatchGap; len(args) > 2 && kind <= nonce.WatchStuck; kind++ {
+		if kind.String() == part(args[2], 0) {
+			e.Watch = nonce.Watch{Kind: kind, Nonce: number(w.t, part(args[2], 1)), Since: time.Now().UnixMilli()}
+		}
+	}
+	w.svc.mu.Lock()
+	defer w.svc.mu.Unlock()
+	w.svc.listed, w.svc.next = []nonce.WatchEntry{e}, number(w.t, args[1])
 }
 
 // setChain takes what nodes say from now on: of an account, or of themselves.
@@ -280,7 +304,7 @@ func (w *world) parseEvents(args []string) (events []nonce.Event) {
 	for _, arg := range args {
 		e := nonce.Event{TxHash: w.parseTx(part(arg, 2))}
 		e.Nonce, e.Attempt = w.parseHold(part(arg, 1))
-		for typ := nonce.EventAllocated; typ <= nonce.EventReorg; typ++ {
+		for typ := nonce.EventAllocated; typ <= nonce.EventStuck; typ++ {
 			if typ.String() == part(arg, 0) {
 				e.Type = typ
 			}

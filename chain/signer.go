@@ -42,7 +42,10 @@ type signer struct {
 	notes     map[int64]*note // of nonces from final on; nil: none
 	given     []given         // nonces of which nothing is known but that they were handed out, ascending; none has a note
 	touched   time.Time       // when the watcher read its open nonces last
-	gap       *nonce.Gap
+	gap       *nonce.Gap      // what keeps the lowest open nonce from being mined; nil: nothing that is known
+	gapTold   bool            // this node has told of gap
+	trouble   nonce.Watch     // the same as the store is to have it
+	untold    bool            // and does not have it yet
 	stuck     stuck
 	outside   []outsider           // at most maxTold
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
@@ -114,10 +117,12 @@ func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
 
 // stuck is for how long the lowest open nonce has been the same.
 type stuck struct {
-	nonce  int64
-	since  time.Time // when something above it was first seen to be sent or held
-	looked time.Time // when nodes were asked for it last
-	seen   bool      // and one had it
+	nonce   int64
+	since   time.Time // when it was first seen to be the lowest one
+	above   time.Time // when something above it was first seen to be sent or held
+	looked  time.Time // when nodes were asked for it last
+	seen    bool      // and one had it
+	dropped bool      // it was told that none has it
 }
 
 // maxNotes bounds the notes of one signer. keepUsed of those that the chain has used stay
@@ -246,7 +251,8 @@ func (s *signer) Owned(owned bool) {
 	// was heard.
 	s.mu.Lock()
 	s.stale, s.touched = s.stale || s.known, time.Time{}
-	s.gap = nil // found for LookAt: it has to be told now
+	s.gap, s.gapTold, s.trouble, s.untold = nil, false, nonce.Watch{}, false // found for LookAt: it has to be told now
+	s.publishLocked()
 	s.mu.Unlock()
 	s.t.watch(s)
 }
@@ -331,18 +337,21 @@ func (s *signer) publishLocked() {
 	}
 	v := &nonce.ChainView{
 		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,
-		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor),
+		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor), Trouble: s.trouble,
 	}
 	s.view.Store(v)
 }
 
 // begin takes the first answer, or a later one. It names no block, so that the count at
 // the next one replaces it.
-func (s *signer) begin(st Start) {
+func (s *signer) begin(st Start) (events []nonce.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
 		s.known, s.mined, s.guessed, s.stale, s.finalOld = true, st.Latest, true, true, true
+		if s.gap != nil && s.gap.Nonce < s.mined {
+			events = s.closeGapLocked()
+		}
 	}
 	// A lower answer may be of a node that is behind, or of a pool that has lost something.
 	if start := max(st.Latest, st.Pending); start >= s.start || time.Since(s.startAt) > startUsable {
@@ -351,6 +360,7 @@ func (s *signer) begin(st Start) {
 	s.delegated = st.Delegated
 	s.publishLocked()
 	s.began.Store(time.Now().UnixNano())
+	return events
 }
 
 // How old the answer may be with which a new signer begins, when its request comes and

@@ -18,6 +18,12 @@ import (
 type Service interface {
 	Do(ctx context.Context, op *nonce.Op) error
 	WorkerIndex(signer string) int
+	// Watched are signers of this node's shards that the store lists as watched, at most limit,
+	// in order of ID and above after.
+	Watched(ctx context.Context, after int64, limit int) ([]nonce.WatchEntry, error)
+	// Tend has this node own a signer of one of its shards, and the store list it as its chain
+	// says now.
+	Tend(ctx context.Context, signer string) error
 }
 
 // Tracker keeps, in memory only, what one chain says of the signers that this node
@@ -301,7 +307,7 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 		return err
 	}
 	for i, s := range asked {
-		s.begin(starts[i])
+		t.report(s, s.begin(starts[i]))
 		s.answered()
 	}
 	return nil
@@ -320,6 +326,9 @@ func (t *Tracker) tell(s *signer, events ...nonce.Event) {
 }
 
 // gapAfter is how long something waits behind a nonce until that is called a gap.
-func (t *Tracker) gapAfter() time.Duration {
-	return max(t.cfg.GapAfter, gapBlocks*time.Duration(t.block.Load()))
+func (t *Tracker) gapAfter() time.Duration { return t.blocksAtLeast(t.cfg.GapAfter) }
+
+// blocksAtLeast is a time, or as long as gapBlocks take.
+func (t *Tracker) blocksAtLeast(d time.Duration) time.Duration {
+	return max(d, gapBlocks*time.Duration(t.block.Load()))
 }

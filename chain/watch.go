@@ -92,6 +92,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		t.touch(ctx, s, now, &left)
 		if s.owned.Load() {
 			t.settleOutside(ctx, s, &left)
+			t.storeTrouble(ctx, s, &left)
 		}
 		ask = append(ask, q...)
 	}
@@ -105,16 +106,20 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 type budget int
 
 func (b *budget) do(ctx context.Context, t *Tracker, op *nonce.Op) error {
+	return b.run(ctx, t, op.Signer, func(ctx context.Context) error { return t.svc.Do(ctx, op) })
+}
+
+func (b *budget) run(ctx context.Context, t *Tracker, signer string, ask func(context.Context) error) error {
 	if *b == 0 {
 		return errLater
 	}
 	*b--
 	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
-	err := t.svc.Do(one, op)
+	err := ask(one)
 	if _, conflict := errors.AsType[*nonce.ConflictError](err); err != nil && !conflict {
 		*b = 0
-		t.log.Debug("what follows from the chain waits", "op", op.Kind.String(), "signer", op.Signer, "error", err)
+		t.log.Debug("what follows from the chain waits", "signer", signer, "error", err)
 	}
 	return err
 }
@@ -129,7 +134,7 @@ func (s *signer) busy() bool {
 }
 
 func (s *signer) busyLocked() bool {
-	if !s.known || s.stale || s.gap != nil || s.next.Load() > s.mined || len(s.outside) > 0 {
+	if !s.known || s.stale || s.gap != nil || s.next.Load() > s.mined || len(s.outside) > 0 || s.untold {
 		return true
 	}
 	for _, k := range s.notes {
@@ -144,7 +149,20 @@ func (s *signer) busyLocked() bool {
 func (s *signer) leftToOwner() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outside, s.gap, s.stuck = nil, nil, stuck{}
+	s.outside, s.gap, s.stuck, s.untold = nil, nil, stuck{}, false
+}
+
+// storeTrouble has the store list what keeps the signer's transactions from being mined.
+func (t *Tracker) storeTrouble(ctx context.Context, s *signer, left *budget) {
+	s.mu.Lock()
+	untold, is := s.untold, s.trouble
+	s.mu.Unlock()
+	if !untold || left.run(ctx, t, s.name, func(ctx context.Context) error { return t.svc.Tend(ctx, s.name) }) != nil {
+		return
+	}
+	s.mu.Lock()
+	s.untold = s.trouble != is
+	s.mu.Unlock()
 }
 
 // settleOutside asks the store for the nonces that the chain seems to have used behind the
@@ -234,15 +252,19 @@ func (s *signer) askLocked(n int64, k *note) Ask {
 	return a
 }
 
-// blockedLocked reports whether something has waited behind the lowest open nonce for
-// so long that it is time to look for it. That nothing above it was given to a node is
-// found out then.
+// blockedLocked reports whether the lowest open nonce has been that for so long that it is time to
+// look for it: something waits behind it, or a transaction of it was sent. That nothing above it
+// was given to a node is found out then.
 func (s *signer) blockedLocked(now time.Time) bool {
-	k := &s.stuck
+	k, next := &s.stuck, s.next.Load()
 	if k.nonce != s.mined || k.since.IsZero() {
-		*k = stuck{nonce: s.mined, since: now}
+		*k = stuck{nonce: s.mined, since: now, above: now}
 	}
-	if s.next.Load() <= s.mined+1 {
+	if next <= s.mined+1 {
+		k.above = now
+	}
+	is := s.notes[s.mined]
+	if next <= s.mined || next == s.mined+1 && (is == nil || is.hashes == "") {
 		k.since = now
 		return false
 	}
@@ -346,12 +368,12 @@ func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budge
 	}
 }
 
-// blocks finds out whether a nonce is a gap: no node has seen a transaction of it, and
-// something above it was sent or is held.
+// blocks finds out what keeps the lowest open nonce from being mined: no node has seen a
+// transaction of it, or nodes have one for long.
 func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time.Time, left *budget) {
 	s, n := q.s, q.ask.Nonce
 	if f.Seen != Absent || f.Nodes == 0 {
-		t.report(s, s.notBlocking(n, f.Seen != Absent))
+		t.report(s, s.seen(n, f, now))
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
@@ -360,32 +382,80 @@ func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time
 	}
 }
 
-// notBlocking ends a gap, if it was one.
-func (s *signer) notBlocking(n int64, seen bool) []nonce.Event {
+// seen follows that nodes have a transaction of the lowest open nonce, or that none answered: it
+// is no gap, and is stuck where it has been in pools for long.
+func (s *signer) seen(n int64, f *Sighting, now time.Time) []nonce.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stuck.seen = seen
-	if !seen || s.gap == nil || s.gap.Nonce != n {
+	if n != s.mined || f.Nodes == 0 {
 		return nil
 	}
-	return s.closeGapLocked()
+	s.stuck.seen, s.stuck.dropped = true, false
+	after := s.t.cfg.StuckAfter
+	if f.Seen != Pooled || after < 0 || now.Sub(s.stuck.since) < s.t.blocksAtLeast(after) {
+		if s.gap != nil && s.gap.Kind == nonce.WatchStuck && f.Seen == Pooled {
+			return nil // another node, or this one before, has seen it for longer
+		}
+		return s.closeGapLocked()
+	}
+	is := nonce.Gap{Kind: nonce.WatchStuck, Nonce: n, Since: s.stuck.since, TxHash: f.Tx}
+	if k := s.notes[n]; k != nil {
+		is.Status, is.Attempt, is.Unknown = k.status, k.attempt, k.unknown
+	}
+	return s.troubleLocked(&is)
 }
 
-// closeGapLocked ends the gap, if there is one.
+// troubleLocked keeps what keeps the lowest open nonce from being mined, and returns what there is
+// to tell: each once.
+func (s *signer) troubleLocked(is *nonce.Gap) (events []nonce.Event) {
+	if was := s.gap; was != nil && was.Nonce == is.Nonce && was.Kind == is.Kind {
+		is.Since = was.Since
+	} else {
+		events, s.gapTold = s.closeGapLocked(), false
+	}
+	s.gap = is
+	s.watchLocked(nonce.Watch{Kind: is.Kind, Nonce: is.Nonce, Since: is.Since.UnixMilli()})
+	if s.gapTold {
+		return events
+	}
+	s.gapTold = true
+	told := *is
+	switch is.Kind {
+	case nonce.WatchGap:
+		events = append(events, nonce.Event{Type: nonce.EventGap, Nonce: is.Nonce, Attempt: is.Attempt, TxHash: is.TxHash, Gap: &told})
+	case nonce.WatchStuck:
+		events = append(events, nonce.Event{Type: nonce.EventStuck, Nonce: is.Nonce, Attempt: is.Attempt, TxHash: is.TxHash})
+	}
+	return events
+}
+
+// watchLocked has the store list the signer so, where this node looks after it.
+func (s *signer) watchLocked(as nonce.Watch) {
+	if as == s.trouble || !s.owned.Load() {
+		return
+	}
+	s.trouble, s.untold = as, true
+	s.publishLocked()
+}
+
+// closeGapLocked ends what kept the lowest open nonce, if there was something.
 func (s *signer) closeGapLocked() []nonce.Event {
 	gap := s.gap
 	if gap == nil {
 		return nil
 	}
 	s.gap = nil
+	s.watchLocked(nonce.Watch{Kind: nonce.WatchClear})
+	if gap.Kind != nonce.WatchGap {
+		return nil
+	}
 	return []nonce.Event{{Type: nonce.EventGapClosed, Nonce: gap.Nonce, Attempt: gap.Attempt}}
 }
 
-// blocking makes a gap of what the store says about a nonce and those above it, and
-// tells it once; and that the transaction of the nonce is in no pool any more, unless a
-// node that failed may have it.
+// blocking makes a gap of what the store says about a nonce that no node has seen and those above
+// it; and tells that its transaction is in no pool, unless a node that failed may have it.
 func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.Time) (events []nonce.Event) {
-	gap, more := nonce.Gap{Nonce: n, Since: now}, page.NextFrom >= 0
+	gap, more := nonce.Gap{Kind: nonce.WatchGap, Nonce: n, Since: now}, page.NextFrom >= 0
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		switch {
@@ -401,23 +471,25 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 	if n != s.mined {
 		return nil
 	}
-	if gap.Blocked == 0 && !more {
-		s.stuck.since = now // only released ones wait
-		return s.closeGapLocked()
-	}
-	gap.Since = s.stuck.since
-	if s.stuck.seen && !failed && gap.TxHash != (Hash{}) {
+	k, sent := &s.stuck, gap.TxHash != (Hash{})
+	if sent && !failed && !k.dropped {
+		k.dropped = true
 		events = append(events, nonce.Event{Type: nonce.EventDropped, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash})
 	}
-	s.stuck.seen = s.stuck.seen && failed
-	if s.gap == nil || s.gap.Nonce != n {
-		s.gap = &gap
-		told := gap
-		events = append(events, nonce.Event{Type: nonce.EventGap, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash, Gap: &told})
-	} else {
-		*s.gap = gap
+	k.seen = k.seen && failed
+	switch {
+	case gap.Blocked > 0 || more:
+		gap.Since = k.above
+		if now.Sub(k.above) < s.t.gapAfter() {
+			return events
+		}
+	case sent && !failed:
+		gap.Kind, gap.Since = nonce.WatchDropped, k.since
+	default:
+		k.above = now // only released ones wait
+		return append(events, s.closeGapLocked()...)
 	}
-	return events
+	return append(events, s.troubleLocked(&gap)...)
 }
 
 // learnLocked takes over what the store says of open nonces, which other nodes, or

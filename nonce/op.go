@@ -207,6 +207,7 @@ const (
 	EventGapClosed // it does not any more
 	EventExternal  // the chain used the nonce, and it was not one of ours, or with another transaction
 	EventReorg     // blocks were replaced: Nonce is the count now
+	EventStuck     // nodes have the transaction of the lowest unused nonce, and it is not mined for long
 )
 
 // eventWords are the words of the wire protocol.
@@ -214,7 +215,7 @@ var eventWords = [...]string{
 	EventAllocated: "allocated", EventUsed: "used", EventReleased: "released", EventExpired: "expired", EventFloor: "floor",
 	EventReplaced: "replaced", EventSigned: "signed", EventExtended: "extended", EventUnknown: "unknown", EventSent: "sent",
 	EventMined: "mined", EventFinal: "final", EventDropped: "dropped", EventGap: "gap", EventGapClosed: "gapClosed",
-	EventExternal: "external", EventReorg: "reorg",
+	EventExternal: "external", EventReorg: "reorg", EventStuck: "stuck",
 }
 
 // String returns the word of the wire protocol.
@@ -240,10 +241,11 @@ type Event struct {
 	Gap *Gap // EventGap
 }
 
-// Gap is a nonce that blocks others: the lowest one that the chain has not used.
+// Gap is why the lowest nonce that the chain has not used is not mined, for long.
 type Gap struct {
+	Kind    WatchKind // one with trouble
 	Nonce   int64
-	Since   time.Time // when it was first seen to block, by the node's clock
+	Since   time.Time // from when on, by the clock of the node that saw it first
 	Status  Status    // 0: there is nothing of it
 	Unknown bool      // it is HELD, and unknown
 	Attempt int64

@@ -56,6 +56,7 @@ const (
 	EventGapClosed = "gapClosed"
 	EventExternal  = "external"
 	EventReorg     = "reorg"
+	EventStuck     = "stuck"
 )
 
 // What a chain says of a nonce that was sent, as Allocation.Chain has it.
@@ -192,16 +193,19 @@ type ChainStatus struct {
 	Window int64  `json:"window,omitempty"` // new nonces are below Mined plus this; 0: no bound
 	Head   int64  `json:"head"`             // the number of the block at which that was so
 	Gap    *Gap   `json:"gap,omitempty"`    // nil: no nonce is known to block others
+	// Stuck: nodes have the transaction of the lowest nonce that the chain has not used, and it is
+	// not mined for long. Dropped: no node has it any more, and nothing waits behind it.
+	Stuck   *Gap `json:"stuck,omitempty"`
+	Dropped *Gap `json:"dropped,omitempty"`
 	// Stopped: the final block of the chain fell, and nothing is done by itself for its
 	// signers until the gateway is started again.
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// Gap is a nonce that blocks others: the lowest one that the chain has not used, of
-// which no node has a transaction.
+// Gap is the lowest nonce that the chain has not used, and why it is not mined.
 type Gap struct {
 	Nonce   int64  `json:"nonce"`
-	Since   Time   `json:"since"`            // when it was first seen to block, by the clock of the node
+	Since   Time   `json:"since"`            // since when it is known to be so, by the clock of the node
 	Status  string `json:"status,omitempty"` // empty: it was never handed out
 	Attempt int64  `json:"attempt,omitempty"`
 	TxHash  string `json:"txHash,omitempty"`

@@ -149,7 +149,7 @@ func widestChain() Config {
 	return Config{
 		ChainStatus: func(context.Context, string, int64) *wire.ChainStatus {
 			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
-			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Gap: events.Gap(gap), Stopped: true}
+			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Dropped: events.Gap(gap), Stopped: true}
 		},
 		ChainStates: func(_ string, rows []nonce.Row) []string {
 			words := make([]string, len(rows))

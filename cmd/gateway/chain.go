@@ -27,6 +27,10 @@ func (a *app) openChains(context.Context) error {
 	if unknownFor == 0 {
 		unknownFor = -1
 	}
+	stuckAfter := a.cfg.ChainStuckAfter
+	if stuckAfter == 0 {
+		stuckAfter = -1
+	}
 	a.ethereum = make(map[string]*ethereum.Client, len(list))
 	var trackers []*chain.Tracker
 	for _, l := range list {
@@ -39,7 +43,7 @@ func (a *app) openChains(context.Context) error {
 			return err
 		}
 		t, err := chain.New(client, chain.Config{
-			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, Timeout: a.cfg.ChainTimeout,
+			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, StuckAfter: stuckAfter, Timeout: a.cfg.ChainTimeout,
 			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
 		}, a.registry, a.log)
 		if err != nil {
@@ -164,7 +168,9 @@ func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStat
 		if st.FinalKnown {
 			out.Final = &st.Final
 		}
-		out.Gap = events.Gap(st.Gap)
+		if is := st.Trouble; is != nil {
+			*map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}[is.Kind] = events.Gap(is)
+		}
 		return out
 	}
 }

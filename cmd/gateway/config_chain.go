@@ -25,6 +25,7 @@ type ChainConfig struct {
 	ChainDelegatedWindow []string      `type:"list" group:"chain" default:"1,eip155:8453=4" placeholder:"N" help:"The same for accounts with delegated code (EIP-7702), of which nodes keep one transaction at a time; for one chain eip155:8453=4, which is what nodes of Base keep."`
 	UnknownTTL           time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
 	ChainGapAfter        time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
+	ChainStuckAfter      time.Duration `group:"chain" default:"5m" help:"How long the next transaction of an account may be in the pools of nodes, and not less than three blocks, until it is called stuck: its fee may be too low. 0: never."`
 	ChainPoll            time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
 	ChainTimeout         time.Duration `group:"chain" default:"5s" help:"Longest wait for one answer of a node."`
 	ChainLag             int           `group:"chain" default:"3" help:"Blocks that a node may be behind the others; one further behind is not asked."`
@@ -204,6 +205,7 @@ func (c *ChainConfig) check() error {
 	return cmp.Or(
 		zeroOrAtLeast("unknown-ttl", c.UnknownTTL, time.Second),
 		atLeast("chain-gap-after", c.ChainGapAfter, time.Second),
+		zeroOrAtLeast("chain-stuck-after", c.ChainStuckAfter, time.Second),
 		zeroOrAtLeast("chain-poll", c.ChainPoll, 10*time.Millisecond),
 		atMost("chain-poll", c.ChainPoll, maxChainPoll),
 		atLeast("chain-timeout", c.ChainTimeout, 100*time.Millisecond),

@@ -106,8 +106,11 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 	if c.Stopped {
 		fmt.Fprintf(w, "chain\tits final block fell: nothing is done by itself until the gateway is started again\n")
 	}
-	if g := c.Gap; g != nil {
-		fmt.Fprintf(w, "gap\tnonce %d\tsince\t%s\tblocks\t%d\t%s\n", g.Nonce, g.Since, g.Blocked, cmp.Or(g.Status, "never handed out"))
+	for word, g := range map[string]*wire.Gap{"gap": c.Gap, "stuck": c.Stuck, "dropped": c.Dropped} {
+		if g == nil { // one at most is there
+			continue
+		}
+		fmt.Fprintf(w, word+"\tnonce %d\tsince\t%s\tblocks\t%d\t%s\n", g.Nonce, g.Since, g.Blocked, cmp.Or(g.Status, "never handed out"))
 	}
 }
 

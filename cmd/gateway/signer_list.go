@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"noncegate/client"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
 type signerListCmd struct {
-	Filter string `default:"all" help:"all; gap: a released nonce lies below others, or the chain has told the node that is asked that a nonce blocks others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
+	Filter string `default:"all" help:"all; gap: what keeps transactions from being mined, as the nodes have found on the chains (gap: a nonce that no node has a transaction of blocks others; dropped: no node has the last transaction any more; stuck: nodes have the next one, and it is not mined for long), and behind these, of signers of no chain, those with a released nonce below others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
 	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
+	Others bool   `help:"With the filter gap: only signers of no chain."`
 	Limit  int    `default:"100" help:"Most signers to list."`
 	adminCmd
 }
@@ -34,6 +36,9 @@ func (c *signerListCmd) Run(ctx context.Context, p *program) error {
 	query := url.Values{"filter": {c.Filter}, "limit": {strconv.Itoa(c.Limit)}}
 	if c.After != "" {
 		query.Set("after", c.After)
+	}
+	if c.Others {
+		query.Set("others", "true")
 	}
 	var list signerList
 	if err := c.ask(ctx, http.MethodGet, "/signers?"+query.Encode(), nil, &list); err != nil {
@@ -58,15 +63,22 @@ func printSigners(w io.Writer, list *signerList) error {
 		case s.Stopped:
 			note = "stopped: needs a floor"
 		case s.Gap != nil:
-			note = fmt.Sprintf("nonce %d blocks it", *s.Gap)
+			note = fmt.Sprintf(troubleNotes[s.Trouble], *s.Gap) + ", since " + s.Since.UTC().Format(time.RFC3339)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Signer, s.Next, s.Floor, orDashNumber(s.Mined), s.Held, s.Unknown, s.Released,
 			orDashNumber(s.LowestReleased), attemptOf(s.MaxAttempt), oldest(s.OldestHold), cmp.Or(s.Owner, "-"), note)
 	}
 	if list.Next != "" {
-		fmt.Fprintf(t, "and more: --after %s\n", list.Next)
+		fmt.Fprintf(t, "and more: --after %s%s\n", list.Next, map[bool]string{true: " --others"}[list.Others])
 	}
 	return t.Flush()
+}
+
+// troubleNotes are what the list says of a signer whose transactions are not mined.
+var troubleNotes = map[string]string{
+	nonce.WatchGap.String():     "nonce %d blocks it",
+	nonce.WatchDropped.String(): "the transaction of nonce %d is lost",
+	nonce.WatchStuck.String():   "the transaction of nonce %d is not mined",
 }
 
 func orDashNumber(n *int64) string {

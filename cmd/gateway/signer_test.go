@@ -81,7 +81,7 @@ func privateSide(t *testing.T, code int, answer string) (url string, asked chan 
 }
 
 const threeSigners = `{"node":"gateway-1","signers":[` +
-	`{"signer":"eip155:1:0xaa","next":30,"floor":7,"held":2,"unknown":1,"released":1,"lowestReleased":9,"oldestHold":"2026-11-20T18:30:00.5Z","maxAttempt":4,"owner":"gateway-1","mined":7,"gap":7},` +
+	`{"signer":"eip155:1:0xaa","next":30,"floor":7,"held":2,"unknown":1,"released":1,"lowestReleased":9,"oldestHold":"2026-11-20T18:30:00.5Z","maxAttempt":4,"owner":"gateway-1","mined":7,"gap":7,"trouble":"gap","since":"2026-11-20T18:31:00Z"},` +
 	`{"signer":"s","next":3,"floor":0,"held":0,"unknown":0,"released":0,"stopped":true},` +
 	`{"signer":"t","next":1,"floor":0,"held":0,"unknown":0,"released":1,"lowestReleased":0,"maxAttempt":1},` +
 	`{"signer":"u","next":1,"floor":0,"held":0,"unknown":0,"released":0,"unreadable":true}],"next":"u"}`
@@ -90,7 +90,7 @@ func TestSignerListPrintsATable(t *testing.T) {
 	url, asked := privateSide(t, 200, threeSigners)
 	want := strings.Join([]string{
 		`SIGNER         NEXT  FLOOR  MINED  HELD  UNKNOWN  RELEASED  LOWEST RELEASED  HIGHEST ATTEMPT  OLDEST HOLD           OWNER      NOTE`,
-		`eip155:1:0xaa  30    7      7      2     1        1         9                4                2026-11-20T18:30:00Z  gateway-1  nonce 7 blocks it`,
+		`eip155:1:0xaa  30    7      7      2     1        1         9                4                2026-11-20T18:30:00Z  gateway-1  nonce 7 blocks it, since 2026-11-20T18:31:00Z`,
 		`s              3     0      -      0     0        0         -                -                -                     -          stopped: needs a floor`,
 		`t              1     0      -      0     0        1         0                1                -                     -          -`,
 		`u              1     0      -      0     0        0         -                -                -                     -          its row cannot be read`,
@@ -225,9 +225,9 @@ func TestAQuestionForSignersThatIsNotUnderstoodIsRefused(t *testing.T) {
 		"limit=ten":                  `limit: must be 1 to 1000`,
 		"limit=1e2":                  `limit: must be 1 to 1000`,
 		"limit=99999999999999999999": `limit: must be 1 to 1000`,
-		"state=gap":                  `"state": there are filter, after and limit`,
-		"Filter=gap":                 `"Filter": there are filter, after and limit`,
-		strings.Repeat("x", 100):     `"` + strings.Repeat("x", 40) + `": there are filter, after and limit`,
+		"state=gap":                  `"state": there are filter, after, limit and others`,
+		"Filter=gap":                 `"Filter": there are filter, after, limit and others`,
+		strings.Repeat("x", 100):     `"` + strings.Repeat("x", 40) + `": there are filter, after, limit and others`,
 		"filter=%zz":                 `the parameters cannot be read`,
 		"filter=gap;limit=5":         `the parameters cannot be read`,
 	} {

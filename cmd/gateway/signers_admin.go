@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +16,12 @@ import (
 // signerFilters are the words of GET /signers and of gateway signer list, and what
 // they select in the store. stopped is what this node has stopped.
 var signerFilters = map[string]nonce.SignerFilter{
-	"all": nonce.AllSigners, "gap": nonce.GapSigners, "unknown": nonce.UnknownSigners, "overdue": nonce.OverdueSigners,
+	"all": nonce.AllSigners, filterGap: nonce.TroubledSigners, "unknown": nonce.UnknownSigners, "overdue": nonce.OverdueSigners,
 	"repeated": nonce.RepeatSigners, filterStopped: nonce.AllSigners,
 }
 
 const (
+	filterGap     = "gap"
 	filterStopped = "stopped"
 	filterWords   = "all, gap, unknown, overdue, repeated or stopped"
 	maxSignerList = 1000
@@ -33,6 +33,8 @@ type signerList struct {
 	Node    string         `json:"node"`
 	Signers []listedSigner `json:"signers"`
 	Next    string         `json:"next,omitempty"`
+	// Others: of a list of gaps, Next is of its second part.
+	Others bool `json:"others,omitempty"`
 }
 
 // listedSigner is one signer with what stands out about it. Of one that the performance
@@ -49,7 +51,9 @@ type listedSigner struct {
 	MaxAttempt     int64     `json:"maxAttempt,omitempty"`
 	Owner          string    `json:"owner,omitempty"`
 	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node knows
-	Gap            *int64    `json:"gap,omitempty"`   // the nonce that blocks it on its chain
+	Gap            *int64    `json:"gap,omitempty"`   // the lowest nonce that its chain has not used, where Trouble says what is wrong with it
+	Trouble        string    `json:"trouble,omitempty"`
+	Since          time.Time `json:"since,omitzero"`
 	Stopped        bool      `json:"stopped,omitempty"`
 	Unreadable     bool      `json:"unreadable,omitempty"` // what is open of it cannot be read, and is not counted
 }
@@ -62,7 +66,7 @@ func (a *app) signerHandlers(mux *http.ServeMux) {
 			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
 			return
 		}
-		got, err := a.listSigners(r.Context(), r.FormValue("filter"), q)
+		got, err := a.listSigners(r.Context(), r.FormValue("filter"), r.FormValue("others") != "", q)
 		if err != nil {
 			answerJSON(w, http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)})
 			return
@@ -77,8 +81,8 @@ func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
 		return q, errors.New("the parameters cannot be read")
 	}
 	for name, given := range values {
-		if !slices.Contains([]string{"filter", "after", "limit"}, name) {
-			return q, fmt.Errorf("%.40q: there are filter, after and limit", name)
+		if !slices.Contains([]string{"filter", "after", "limit", "others"}, name) {
+			return q, fmt.Errorf("%.40q: there are filter, after, limit and others", name)
 		}
 		if len(given) > 1 {
 			return q, fmt.Errorf("%s: given twice", name)
@@ -100,24 +104,21 @@ func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {
 	return q, nil
 }
 
-func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQuery) (*signerList, error) {
+func (a *app) listSigners(ctx context.Context, filter string, others bool, q nonce.SignersQuery) (*signerList, error) {
 	stopped := a.service.Stopped(maxSignerList)
 	if filter == filterStopped {
 		q.Names = append([]string{}, stopped...)
 	}
 	limit := q.Limit
 	q.Limit++
-	rows, err := a.store.Signers(ctx, q)
-	if err == nil && q.Filter == nonce.GapSigners {
-		rows, err = a.withChainGaps(ctx, q, rows)
-	}
+	rows, others, err := a.figuresOf(ctx, filter, others, q)
 	if err != nil {
 		return nil, err
 	}
 	out := &signerList{Node: a.node, Signers: []listedSigner{}}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		out.Next = rows[limit-1].Signer
+		out.Next, out.Others = rows[limit-1].Signer, others
 	}
 	for i := range rows {
 		out.Signers = append(out.Signers, a.listed(&rows[i], slices.Contains(stopped, rows[i].Signer)))
@@ -125,29 +126,31 @@ func (a *app) listSigners(ctx context.Context, filter string, q nonce.SignersQue
 	return out, nil
 }
 
-// withChainGaps adds the signers of which a chain has told this node that a nonce blocks
-// them: it need not be a released one.
-func (a *app) withChainGaps(ctx context.Context, q nonce.SignersQuery, rows []nonce.SignerFigures) ([]nonce.SignerFigures, error) {
-	if a.chains == nil {
-		return rows, nil
+// figuresOf reads a page. That of gaps has two parts: first the signers that do not move on their
+// chain, as their owners have found, and then those of no chain with a released nonce below others.
+// inOthers: the page ends in the second part.
+func (a *app) figuresOf(ctx context.Context, filter string, others bool, q nonce.SignersQuery) (rows []nonce.SignerFigures, inOthers bool, err error) {
+	if filter != filterGap || !others {
+		rows, err = a.store.Signers(ctx, q)
+		if filter != filterGap || err != nil || len(rows) == q.Limit {
+			return rows, false, err
+		}
+		q.After = ""
 	}
-	q.Filter, q.Names = nonce.AllSigners, a.chains.Gaps(q.After, q.Limit)
-	if len(q.Names) == 0 {
-		return rows, nil
-	}
+	q.Filter = nonce.GapSigners
+	q.Limit -= len(rows)
 	more, err := a.store.Signers(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	rows = append(rows, more...)
-	slices.SortFunc(rows, func(x, y nonce.SignerFigures) int { return cmp.Compare(x.Signer, y.Signer) })
-	return slices.CompactFunc(rows, func(x, y nonce.SignerFigures) bool { return x.Signer == y.Signer }), nil
+	// Where the page ends with the first part, the second one begins behind the name that is named.
+	return append(rows, more...), others || len(more) > 1, err
 }
 
 func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 	s := listedSigner{
 		Signer: f.Signer, Next: f.Next, Floor: f.Floor, Held: f.Held, Unknown: f.Unknown, Released: f.Released,
 		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped, Unreadable: f.Unreadable,
+	}
+	if w := f.Watch; w.Kind.Trouble() {
+		s.Gap, s.Trouble, s.Since = &w.Nonce, w.Kind.String(), w.SinceTime()
 	}
 	if f.LowestReleased >= 0 {
 		s.LowestReleased = &f.LowestReleased
@@ -156,9 +159,6 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 		a.chains.LookAt(f.Signer, f.Next)
 		if st, ok := a.chains.State(f.Signer); ok {
 			s.Mined = &st.Mined
-			if st.Gap != nil {
-				s.Gap = &st.Gap.Nonce
-			}
 		}
 	}
 	return s

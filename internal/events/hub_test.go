@@ -156,7 +156,7 @@ var eventTypes = map[nonce.EventType]string{
 	nonce.EventSigned: wire.EventSigned, nonce.EventExtended: wire.EventExtended, nonce.EventUnknown: wire.EventUnknown,
 	nonce.EventSent: wire.EventSent, nonce.EventMined: wire.EventMined, nonce.EventFinal: wire.EventFinal,
 	nonce.EventDropped: wire.EventDropped, nonce.EventGap: wire.EventGap, nonce.EventGapClosed: wire.EventGapClosed,
-	nonce.EventExternal: wire.EventExternal, nonce.EventReorg: wire.EventReorg,
+	nonce.EventExternal: wire.EventExternal, nonce.EventReorg: wire.EventReorg, nonce.EventStuck: wire.EventStuck,
 }
 
 func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
@@ -166,7 +166,7 @@ func TestEveryTypeOfEventHasItsWordAndAGapItsMembers(t *testing.T) {
 	h.RelayTo(far)
 	h.subscribe(r)
 	since := time.Date(2026, 11, 20, 18, 33, 56, 123e6, time.UTC)
-	for typ := nonce.EventAllocated; typ <= nonce.EventReorg; typ++ {
+	for typ := nonce.EventAllocated; typ <= nonce.EventStuck; typ++ {
 		e := event("a", int64(typ))
 		e[0].Type = typ
 		if typ == nonce.EventGap {
