@@ -155,7 +155,7 @@ func (h *history) add(err error) bool {
 	}
 	r, ok := errors.AsType[*refusal](err)
 	if ok && !r.outcomeUnknown() {
-		return h.passes(r.wire.Code)
+		return h.passes(r)
 	}
 	if h.op.repeat != repeatRead && h.unknown == nil {
 		h.unknown, h.before = err, last
@@ -165,10 +165,12 @@ func (h *history) add(err error) bool {
 
 // passes reports whether a refusal, by which nothing happened, may be another
 // answer the next time.
-func (h *history) passes(code int) bool {
-	switch code {
+func (h *history) passes(r *refusal) bool {
+	switch r.wire.Code {
 	case wire.CodeServerBusy, wire.CodeFenced, wire.CodeNotOwner, wire.CodeUnavailable, wire.CodeDraining:
 		return true
+	case wire.CodeHoldLimit: // the window moves on with the chain; room among the holds is up to their holders
+		return errors.Is(r, ErrWindow) && r.retryAfter() > 0
 	case wire.CodeDuplicateSubmit:
 		return h.unknown != nil // it may be the lost try of this call that runs
 	}

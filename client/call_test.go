@@ -73,7 +73,7 @@ func TestRefusalsThatPassAreRepeatedWithTheSameRequestID(t *testing.T) {
 
 func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
 	for code, sentinel := range reasons {
-		if (&history{}).passes(code) {
+		if (&history{}).passes(&refusal{reason: sentinel, wire: &wire.Error{Code: code}}) {
 			continue
 		}
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {

@@ -113,3 +113,20 @@ func TestAWindowIsAHoldLimitWithTheLowestNonce(t *testing.T) {
 		})
 	}
 }
+
+func TestAWindowIsWaitedForUntilTheChainHasMovedOn(t *testing.T) {
+	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
+		began := time.Now()
+		wait := allocate(t, c, AllocateRequest{})
+		first := p.Next(wire.MethodAllocate)
+		p.Reject(first, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Cause: wire.CauseWindow, Limit: 16, RetryAfterMs: 4000})
+		second := p.Next(wire.MethodAllocate)
+		if after := time.Since(began); after < 4*time.Second || requestID(t, first) != requestID(t, second) {
+			t.Errorf("asked again after %v with request id %q, want 4s or more, and %q", after, requestID(t, second), requestID(t, first))
+		}
+		p.Answer(second, held(8))
+		if a, err := wait(); err != nil || a.Nonce != 8 {
+			t.Errorf("got %v, %v", a, err)
+		}
+	})
+}
