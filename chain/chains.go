@@ -130,10 +130,11 @@ const shownFor = time.Minute
 
 // LookAt has this node look for a gap of a signer for some time, also where another
 // node owns the signer, or none does any more; State shows it when it is found. Nobody
-// is told of it. next is the signer's cursor by the store.
+// is told of it. next is the signer's cursor by the store; one that is 0 has no gap: a
+// question about any address takes no entry, and no node is asked about it.
 func (c *Chains) LookAt(name string, next int64) {
 	t, account := c.find(name)
-	if t == nil {
+	if t == nil || next == 0 {
 		return
 	}
 	s := t.signer(name, account)

@@ -206,3 +206,19 @@ func TestALookRunsFewOpsAndNoneAfterOneThatFailed(t *testing.T) {
 		}
 	})
 }
+
+// TestAQuestionAboutAnUnknownSignerTakesNoEntry: a reader may ask for any address, and those that
+// allocate for the first time wait behind the questions to the nodes.
+func TestAQuestionAboutAnUnknownSignerTakesNoEntry(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		w.chains.LookAt(alice, 0)
+		w.after(time.Minute)
+		if w.chains.known(alice) != nil {
+			t.Error("a signer that nobody has used is kept, and nodes are asked about it")
+		}
+		w.chains.LookAt(alice, 1)
+		if w.chains.known(alice) == nil {
+			t.Error("a signer that was used is not looked at")
+		}
+	})
+}

@@ -61,12 +61,12 @@ func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = s
 // Forbidden is the error for a caller that lacks the right on the signer.
 func (c *Call) Forbidden(right access.Right) *wire.Error { return forbidden(right) }
 
-// Charge counts the call against the quota of a signer.
-func (c *Call) Charge(signer string) *wire.Error {
+// Charge counts the call against the quota of a signer; reads: against that of what only reads.
+func (c *Call) Charge(signer string, reads bool) *wire.Error {
 	if c.of.srv.signers == nil {
 		return nil
 	}
-	_, err := c.of.srv.chargeSigner(signer, time.Now())
+	_, err := c.of.srv.chargeSigner(signer, reads, time.Now())
 	return err
 }
 

@@ -69,7 +69,7 @@ func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
 		if r.err != nil || r.op.Kind == 0 {
 			continue
 		}
-		if wait, err := c.srv.chargeSigner(r.op.Signer, now); err != nil {
+		if wait, err := c.srv.chargeSigner(r.op.Signer, r.kind().reads, now); err != nil {
 			c.rest = restOf(wait)
 			return err
 		}
@@ -77,9 +77,14 @@ func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
 	return nil
 }
 
-// chargeSigner counts a request against the quota of its signer.
-func (s *Server) chargeSigner(signer string, now time.Time) (wait time.Duration, err *wire.Error) {
-	wait, ok := s.signers.Request(signer, now)
+// chargeSigner counts a request against the quota of its signer. What only reads has one of
+// its own: a principal with no other right must not keep others from signing.
+func (s *Server) chargeSigner(signer string, reads bool, now time.Time) (wait time.Duration, err *wire.Error) {
+	of := s.signers
+	if reads {
+		of = s.reads
+	}
+	wait, ok := of.Request(signer, now)
 	if ok {
 		return 0, nil
 	}

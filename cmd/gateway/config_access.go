@@ -30,7 +30,7 @@ type AccessConfig struct {
 	MissingOrigin string `group:"access" default:"allow" help:"allow or refuse clients that name no origin, as programs do."`
 	Audit         string `group:"access" default:"refusals" help:"Which lines say who did what. off; refusals: logins, what was refused for want of a right, raised floors; changes: every call that changes something, too; all: every call."`
 
-	SignerRate          int           `group:"access" default:"0" help:"Most requests a second for one signer by the clients of this node, and at once. Beyond it: server_busy, stage quota. 0: no limit. What a principal may do stands in --rights."`
+	SignerRate          int           `group:"access" default:"0" help:"Most requests a second for one signer by the clients of this node, and at once; as many again of those that only read. Beyond it: server_busy, stage quota. 0: no limit. What a principal may do stands in --rights."`
 	AddressConnections  int           `group:"access" default:"1000" help:"With --rights: most connections from one address (of IPv6, from one /64). Beyond it HTTP 429. 0: no limit, as where all clients come through one proxy."`
 	AddressRate         int           `group:"access" default:"50" help:"With --rights: most new sockets a second from one address, with ten seconds' worth at once. More are closed unread. 0: no limit."`
 	MaxUnauthenticated  int           `group:"access" default:"1024" help:"With --rights: most open sockets whose clients were not let in yet; one address may have an eighth of them. More are closed unread."`

@@ -112,6 +112,7 @@ type Guard struct {
 	seed     maphash.Seed
 	workers  []*worker
 	away     rate.Sometimes // the log says that the Locks do not answer
+	late     rate.Sometimes // the log says that a lock has ended before its call, which a client may cause at will
 
 	mu     sync.Mutex // guards what follows
 	used   int
@@ -132,7 +133,7 @@ func New(locks Locks, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 	g := &Guard{
 		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
 		idle: make(chan struct{}), stop: make(chan struct{}),
-		away: rate.Sometimes{Interval: time.Second}, kept: make(map[nonce.Principal]int),
+		away: rate.Sometimes{Interval: time.Second}, late: rate.Sometimes{Interval: time.Second}, kept: make(map[nonce.Principal]int),
 	}
 	metrics.Slots(reg, "guard", "Guarded calls under way", g.slots)
 	for range cfg.Workers {

@@ -162,8 +162,10 @@ func (w *worker) released(l *Lock, s *Step, now time.Time) {
 		})
 	default:
 		g.counters.releaseFailed.Inc(ValueMismatch)
-		g.log.Warn("a lock was not its caller's any more", "reason", string(ValueMismatch), "key", l.Key, "value", l.value,
-			"interval", l.Interval, "held", held, "others", s.Others)
+		g.late.Do(func() {
+			g.log.Warn("a lock was not its caller's any more", "reason", string(ValueMismatch), "key", l.Key, "value", l.value,
+				"interval", l.Interval, "held", held, "others", s.Others)
+		})
 	}
 	g.Cancel()
 	l.Caller.Ended(l)

@@ -33,7 +33,7 @@ func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
 	if !mayKnow(c, signer) {
 		return e.pass(ctx, c)
 	}
-	if err := c.Charge(signer); err != nil {
+	if err := c.Charge(signer, true); err != nil {
 		return ws.Answer{Err: err}
 	}
 	n, err := e.next(ctx, c, signer, account)

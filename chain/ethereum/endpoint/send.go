@@ -63,7 +63,7 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 	if !c.May(access.RightMark, s.signer) && !c.May(access.RightMarkAny, s.signer) {
 		return nil, c.Forbidden(access.RightMark)
 	}
-	return s, c.Charge(s.signer)
+	return s, c.Charge(s.signer, false)
 }
 
 // run keeps the transaction, records it, gives it to the nodes, and follows what they say. Once
