@@ -23,12 +23,12 @@
 // # What is repeated
 //
 // Refusals that pass (server_busy, fenced, not_owner, unavailable, draining, and
-// hold_limit for a window, which moves on with the chain) and lost connections are tried again with the same request id, after a jittered
-// backoff that is never shorter than retryAfterMs, until the context or
+// hold_limit for a window, which moves on with the chain) and lost connections are
+// tried again with the same request id, after a jittered backoff that is never shorter than retryAfterMs, until the context or
 // Config.MaxElapsed ends. Allocate makes a request id when it is given none.
 // Marks, extensions and floors are answered the same when they are repeated; reads change
-// nothing. What has no request id and is none of these is repeated only while it
-// is certain that nothing happened.
+// nothing. Any other call without a request id is repeated only while it is certain
+// that nothing happened.
 //
 // # What it does not promise
 //

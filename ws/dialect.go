@@ -179,7 +179,7 @@ func (t *dialect) guarded(c *Call, do func()) (err *wire.Error) {
 	return nil
 }
 
-// errCallEnded is for nobody: whoever asked is gone, or the gateway is.
+// errCallEnded answers a call whose client has left, or whose gateway stops.
 func errCallEnded() *wire.Error {
 	return with(wire.Errorf(wire.CodeUnavailable, "the gateway stops; nothing happened"), wire.ErrorData{Outcome: wire.OutcomeNone})
 }

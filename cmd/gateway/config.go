@@ -52,7 +52,7 @@ type Config struct {
 
 	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only, and with --rights not at all. Give it by the environment or the file: a command line is seen by every user of the host."`
 	Forward        string        `group:"node" default:"on" help:"on: a request for a signer that another node owns is sent there. off: it is refused as not_owner with that node's URL."`
-	ForwardQueue   int           `group:"node" default:"4096" help:"Most requests under way at one other node; above a quarter of --max-inflight-total it counts as that. While several principals have any there, each may have an equal part, and one that is alone seven eighths. Beyond it: server_busy, stage forward."`
+	ForwardQueue   int           `group:"node" default:"4096" help:"Most requests under way at one other node; above a quarter of --max-inflight-total it counts as that. Principals share it equally; one that is alone may have seven eighths. Beyond it: server_busy, stage forward."`
 	ForwardTimeout time.Duration `group:"node" default:"5s" help:"Longest wait for another node's answer, at most 20s. Beyond it: unavailable, outcome unknown. A node that says nothing for three quarters of it counts as lost."`
 
 	Mode                string        `group:"work" default:"worker-queue" help:"worker-queue: requests of a signer share commits. basic: each request is its own transaction."`

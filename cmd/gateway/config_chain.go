@@ -69,6 +69,14 @@ func (c *ChainConfig) Chains() (list []ChainNodes, err error) {
 	return list, nil
 }
 
+// exampleChain is a chain to name to people: the first that is configured, else Ethereum.
+func (c *ChainConfig) exampleChain() string {
+	if list, err := c.Chains(); err == nil && len(list) > 0 {
+		return list[0].ID
+	}
+	return "eip155:1"
+}
+
 func goodChain(id string) bool {
 	digits := strings.TrimPrefix(id, "eip155:")
 	n, err := strconv.ParseInt(digits, 10, 64)

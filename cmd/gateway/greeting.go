@@ -16,12 +16,12 @@ func (a *app) greeting() string {
 	if a.router != nil {
 		fmt.Fprintf(&b, "Other nodes reach it at %s  (--advertise-url)\n", a.url)
 	}
-	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  %s\n\n", firstCall(client, a.listener.Addr().String(), a.cfg.Authenticated()))
+	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  %s\n\n", firstCall(client, a.listener.Addr().String(), a.cfg.Authenticated(), a.cfg.exampleChain()))
 	return b.String()
 }
 
 // firstCall is a command that can be pasted, but for the words in capitals.
-func firstCall(scheme, listen string, authenticated bool) string {
+func firstCall(scheme, listen string, authenticated bool, chain string) string {
 	var b strings.Builder
 	if authenticated {
 		b.WriteString("NONCEGATE_TOKEN=KEY ")
@@ -35,7 +35,7 @@ func firstCall(scheme, listen string, authenticated bool) string {
 	if scheme == "wss" {
 		b.WriteString(" --ca FILE")
 	}
-	b.WriteString(` nonce_allocate '{"signer":"eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"}'`)
+	b.WriteString(` nonce_allocate '{"signer":"` + chain + `:0x52908400098527886e0f7030069857d2e4169ee7"}'`)
 	return b.String()
 }
 

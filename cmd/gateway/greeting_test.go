@@ -76,8 +76,15 @@ func TestTheFirstCallCanBePasted(t *testing.T) {
 		{"wss", "[::]:8443", true, "NONCEGATE_TOKEN=KEY ./bin/gateway call --url wss://HOST:8443/ws --ca FILE"},
 		{"ws", "0.0.0.0:80", true, "NONCEGATE_TOKEN=KEY ./bin/gateway call --url ws://HOST:80/ws"},
 	} {
-		if got := firstCall(c.scheme, c.listen, c.authenticated); got != c.want+params {
+		if got := firstCall(c.scheme, c.listen, c.authenticated, "eip155:1"); got != c.want+params {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+func TestTheFirstCallNamesAConfiguredChain(t *testing.T) {
+	c := ChainConfig{Chain: []string{"eip155:11155111=ws://a", "eip155:10=ws://b"}}
+	if got := firstCall("ws", "127.0.0.1:80", false, c.exampleChain()); !strings.Contains(got, `"signer":"eip155:11155111:0x`) {
+		t.Error(got)
 	}
 }

@@ -13,8 +13,8 @@ const (
 )
 
 // mark does what a mark asks for, where it may: it finds the nonce and checks attempt and
-// holder. Else the mark is answered, or, not read, waits. Who is late, so that somebody
-// else has the nonce now, is told so, and nothing of the other's hold.
+// holder. Else the mark is answered, or, not read, waits. A late mark, whose nonce has
+// another holder now, is refused without details of the other hold.
 func (d *draft) mark(do func(nonce.Row)) (read bool) {
 	op := d.op
 	row, there, read := d.row(op.Nonce)

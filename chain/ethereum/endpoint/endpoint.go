@@ -92,7 +92,7 @@ type Config struct {
 	MaxFeeds, MaxFilterBytes int
 }
 
-// shareOfPrincipal: one principal may have the so-manieth part of what all may.
+// shareOfPrincipal: one principal may have one in so many of the places that all share.
 const shareOfPrincipal = 4
 
 func (c *Config) complete() error {

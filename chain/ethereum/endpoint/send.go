@@ -98,7 +98,7 @@ func (s *sending) failed(err *wire.Error) *wire.Error {
 	return err
 }
 
-// errGone is for nobody: whoever asked is gone.
+// errGone answers a client that has left; it is not sent.
 func errGone() *wire.Error {
 	err := wire.Errorf(wire.CodeUnavailable, "the connection has ended; nothing was sent")
 	err.Data.Outcome = wire.OutcomeNone
