@@ -26,12 +26,15 @@ type batch struct {
 	// What of it the queue has counted as unwritten. Control frames are not.
 	bytes    int64
 	messages int
+	notes    int64 // of notifications, as they were admitted
+
+	written []func() // of messages that want to know
 }
 
 // putBatch takes a batch back; nobody may use it afterwards.
 func putBatch(b *batch) {
 	if cap(b.buf) <= keepBytes {
-		*b = batch{buf: b.buf[:0], encoded: b.encoded[:0]}
+		*b = batch{buf: b.buf[:0], encoded: b.encoded[:0], written: b.written[:0]}
 		batches.Put(b)
 	}
 }
@@ -40,6 +43,7 @@ func putBatch(b *batch) {
 type item struct {
 	msg   Message
 	bytes int64         // what it holds of the connection's cap until it is encoded
+	note  bool          // it is a notification
 	at    time.Duration // when it was queued
 }
 
@@ -50,6 +54,16 @@ type list struct{ items []item }
 func (l *list) bytes() (n int64) {
 	for i := range l.items {
 		n += l.items[i].bytes
+	}
+	return n
+}
+
+// notes is what the notifications among the items hold.
+func (l *list) notes() (n int64) {
+	for i := range l.items {
+		if l.items[i].note {
+			n += l.items[i].bytes
+		}
 	}
 	return n
 }

@@ -19,7 +19,7 @@ func (t *encodeTask) Run() {
 	now := clock()
 	if b == nil {
 		for i := range l.items {
-			l.items[i].msg.Release()
+			discard(l.items[i].msg)
 		}
 	} else {
 		now = q.encodeList(b, l, now)
@@ -66,6 +66,11 @@ func (q *Queue) encodeList(b *batch, l *list, now time.Duration) time.Duration {
 		it := &l.items[i]
 		call(q.cfg.EncodeQueue, now-it.at)
 		sent := q.appendFrame(b, it.msg)
+		if w, ok := it.msg.(Written); ok {
+			if f := w.OnWritten(); f != nil {
+				b.written = append(b.written, f)
+			}
+		}
 		it.msg.Release()
 		end := clock()
 		if sent {
@@ -106,6 +111,16 @@ func appendPayload(dst []byte, m Message) (buf []byte, err error) {
 	return m.Append(dst)
 }
 
+// discard releases a message that is thrown away.
+func discard(m Message) {
+	if w, ok := m.(Written); ok {
+		if f := w.OnWritten(); f != nil {
+			defer f()
+		}
+	}
+	m.Release()
+}
+
 // PanicError says that Append panicked, and where.
 type PanicError struct {
 	Value any
@@ -123,8 +138,12 @@ func (q *Queue) deposit(l *list, b *batch, now time.Duration) todo {
 	q.queued -= l.bytes()
 	q.msgs -= len(l.items)
 	var t todo
+	notes := l.notes()
 	if b != nil {
+		b.notes += notes
 		t = q.depositLocked(b, now)
+	} else {
+		q.notes -= notes
 	}
 	t.encode = t.encode || q.scheduleLocked()
 	t.write = t.write || q.startWriteLocked()

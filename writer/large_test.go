@@ -2,7 +2,11 @@ package writer
 
 import (
 	"bytes"
+	"errors"
+	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"noncegate/backpressure"
@@ -53,4 +57,82 @@ func TestALongWriteHasADeadlineForEachPiece(t *testing.T) {
 		t.Errorf("%d frames, want one of %d bytes", len(got), payload)
 	}
 	checkEmpty(t, q)
+}
+
+// told is a message that notes when it was written or thrown away.
+type told struct {
+	Message
+	written *atomic.Int32
+}
+
+func (m told) OnWritten() func() { return func() { m.written.Add(1) } }
+
+func TestWhatALargeAnswerHoldsIsGivenBackWhenItWasWritten(t *testing.T) {
+	onPipe(t, testConfig(), func(t *testing.T, q *Queue, client net.Conn) {
+		var written atomic.Int32
+		sendTold := func() {
+			if q.Reserve(100) != Granted {
+				t.Fatal("refused")
+			}
+			q.Push(told{sized(100), &written}, 100)
+			q.Wake()
+		}
+		send(t, q, sized(100))
+		sendTold()
+		sendTold()
+		synctest.Wait()
+		if n := written.Load(); n != 0 {
+			t.Errorf("%d were told to be written while the client reads nothing", n)
+		}
+		for range 3 {
+			if _, err := readFrame(client); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if n := written.Load(); n != 2 {
+			t.Errorf("%d were told to be written, want 2", n)
+		}
+		send(t, q, sized(100))
+		sendTold()
+		synctest.Wait()
+		q.Kill(errors.New("enough"))
+		synctest.Wait()
+		if n := written.Load(); n != 3 {
+			t.Errorf("%d were told to be over after the end, want 3", n)
+		}
+	})
+}
+
+func TestNotificationsHaveABoundOfTheirOwn(t *testing.T) {
+	cfg := testConfig()
+	cfg.Marks.Max, cfg.Marks.High, cfg.MaxNotifications = 1<<20, 1<<19, 1000
+	onPipe(t, cfg, func(t *testing.T, q *Queue, client net.Conn) {
+		taken := 0
+		for range 100 {
+			if q.Notify(sized(90), 90) {
+				taken++
+			}
+			synctest.Wait()
+		}
+		if taken != 10 {
+			t.Errorf("%d notifications of 100 bytes were taken, want 10 with 1000 bytes", taken)
+		}
+		send(t, q, sized(100)) // a reply is no notification
+		for range taken + 1 {
+			if _, err := readFrame(client); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if !q.Notify(sized(90), 90) {
+			t.Error("none is taken after all were written")
+		}
+		if _, err := readFrame(client); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		q.Kill(errors.New("enough"))
+		synctest.Wait()
+	})
 }

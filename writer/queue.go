@@ -32,6 +32,7 @@ type Queue struct {
 	reserved   int64 // promised to replies
 	queued     int64 // in pending or being encoded
 	unwritten  int64 // in ready or being written
+	notes      int64 // of notifications, from Notify until they are written
 
 	// Who is at work: what Done waits for.
 	encoding bool // an encode task is queued or runs
@@ -120,12 +121,12 @@ func (q *Queue) Push(m Message, reserved int64) {
 	if dead {
 		q.msgs--
 	} else {
-		q.appendLocked(item{m, reserved, now})
+		q.appendLocked(item{msg: m, bytes: reserved, at: now})
 	}
 	q.mu.Unlock()
 	if dead {
 		q.pool.Unreserve(q.share, 1)
-		m.Release()
+		discard(m)
 	}
 }
 
@@ -146,7 +147,8 @@ func (q *Queue) Notify(m Message, bytes int64) bool {
 	taken := !dead && drop == backpressure.DropNone
 	if taken {
 		q.msgs++
-		q.appendLocked(item{m, bytes, now})
+		q.notes += bytes
+		q.appendLocked(item{msg: m, bytes: bytes, at: now, note: true})
 		t.encode = q.scheduleLocked()
 	}
 	q.mu.Unlock()
@@ -169,6 +171,8 @@ func (q *Queue) admitLocked(bytes int64) (backpressure.DropReason, todo) {
 		return drop, q.endLocked(&KickError{kick})
 	case drop != backpressure.DropNone:
 		return drop, todo{}
+	case q.cfg.MaxNotifications > 0 && q.notes+bytes > q.cfg.MaxNotifications:
+		return backpressure.DropSlow, todo{}
 	case q.msgs >= q.cfg.MaxMessages:
 		return backpressure.DropMessages, todo{}
 	case !q.pool.TryReserveSpare(q.share, 1):

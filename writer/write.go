@@ -186,6 +186,11 @@ func (q *Queue) takeLocked() *batch {
 func (q *Queue) forgetLocked(b *batch) {
 	q.unwritten -= b.bytes
 	q.msgs -= b.messages
+	q.notes -= b.notes
+	for _, f := range b.written {
+		f()
+	}
+	clear(b.written)
 	putBatch(b)
 }
 

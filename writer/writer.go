@@ -42,6 +42,13 @@ type Message interface {
 	Release()
 }
 
+// Written is a Message that wants to know when it was written or thrown away, after its
+// Release: it returns what is called then, once, which must not block nor call the queue.
+type Written interface {
+	Message
+	OnWritten() func()
+}
+
 // Socket is the part of a net.Conn that a queue uses.
 type Socket interface {
 	Write(p []byte) (int, error)
@@ -77,6 +84,9 @@ type Config struct {
 	// and unwritten together. At least its requests in flight, or it refuses
 	// before they do.
 	MaxMessages int
+	// MaxNotifications bounds the bytes of notifications that one connection may have queued
+	// and unwritten, where Marks are for larger answers; 0: Marks alone bound them.
+	MaxNotifications int64
 	// Share is the most slots of the encode pool one connection may hold.
 	Share int
 	// WriteTimeout bounds one write; a client whose connection takes nothing for

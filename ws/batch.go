@@ -21,7 +21,7 @@ type batch struct {
 	open     atomic.Int32
 }
 
-var _ writer.Message = (*batch)(nil)
+var _ writer.Written = (*batch)(nil)
 
 func newBatch(c *conn, requests []*request) *batch {
 	b := &batch{conn: c, requests: append([]*request(nil), requests...)}
@@ -113,6 +113,24 @@ func (b *batch) answered() iter.Seq2[int, *request] {
 
 // about implements addressed.
 func (b *batch) about() (method string, to *conn) { return "", b.conn }
+
+// OnWritten implements writer.Written.
+func (b *batch) OnWritten() func() {
+	var all []func()
+	for _, r := range b.requests {
+		if f := r.OnWritten(); f != nil {
+			all = append(all, f)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return func() {
+		for _, f := range all {
+			f()
+		}
+	}
+}
 
 // Release implements writer.Message.
 func (b *batch) Release() {

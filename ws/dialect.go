@@ -10,6 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
+	"noncegate/nonce"
 	"noncegate/nonce/fairness"
 	"noncegate/wire"
 )
@@ -82,6 +83,7 @@ type dialect struct {
 	cfg     DialectConfig
 	class   class
 	waiting *backpressure.Gate // bytes of answers that are larger than what was reserved for them
+	fair    *fairness.Shares   // of waiting, by principal
 }
 
 // longShare is what a connection, or a POST, may have of the long answers that wait: a quarter,
@@ -105,6 +107,7 @@ func (s *Server) Dialect(d Dialect, cfg DialectConfig) (http.Handler, error) {
 	}
 	t := &dialect{
 		Dialect: d, srv: s, cfg: cfg, class: s.clientClass(), waiting: backpressure.NewGate(int(cfg.MaxWaitingBytes)),
+		fair: fairness.NewShares(cfg.MaxWaitingBytes, cfg.MaxAnswerBytes, 0),
 	}
 	t.class.inflight, t.class.maxInflight = backpressure.NewGate(cfg.MaxInflightTotal), cfg.MaxInflight
 	t.class.fair = fairness.NewShares(int64(cfg.MaxInflightTotal), int64(s.cfg.MaxBatch), 0)
@@ -115,6 +118,8 @@ func (s *Server) Dialect(d Dialect, cfg DialectConfig) (http.Handler, error) {
 	if marks.MaxAge > 0 {
 		marks.MaxAge += time.Duration(marks.Max/longAnswer) * time.Second
 	}
+	// Notifications have what those of the gateway's own protocol have.
+	t.class.writer.MaxNotifications = s.cfg.Writer.Marks.Max
 	t.class.writer.MaxMessages = max(t.class.writer.MaxMessages, 4*cfg.MaxInflight)
 	t.class.writer.Share = max(t.class.writer.Share, cfg.MaxInflight)
 	if err := t.class.writer.Validate(); err != nil {
@@ -144,7 +149,7 @@ func (t *dialect) callOf(call *wire.Call, who visitor) *Call {
 }
 
 // hold counts more bytes of an answer among those of all that wait, where it may be so large.
-func (t *dialect) hold(long *backpressure.Share, bytes, more int64) *wire.Error {
+func (t *dialect) hold(long *backpressure.Share, p nonce.Principal, bytes, more int64) *wire.Error {
 	switch {
 	case bytes > t.cfg.MaxAnswerBytes:
 		return with(wire.Errorf(wire.CodeAnswerTooLarge, "the answer has %d bytes, and at most %d are sent; ask for less", bytes, t.cfg.MaxAnswerBytes),
@@ -152,7 +157,17 @@ func (t *dialect) hold(long *backpressure.Share, bytes, more int64) *wire.Error 
 	case !t.waiting.TryTake(long, int(more)):
 		return busy(wire.StageConnection)
 	}
+	if ok, _ := t.fair.Try(p, more); !ok {
+		t.waiting.Give(long, int(more))
+		return busyQuota("the answers of this principal that wait to be read are as large as its share", retryBusy)
+	}
 	return nil
+}
+
+// unhold undoes a hold.
+func (t *dialect) unhold(long *backpressure.Share, p nonce.Principal, more int64) {
+	t.fair.Release(p, more)
+	t.waiting.Give(long, int(more))
 }
 
 // run runs an admitted call to its end.

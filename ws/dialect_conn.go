@@ -77,12 +77,12 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		return nil
 	}
 	t := c.dialect.of
-	if err := t.hold(c.dialect.long, bytes, more); err != nil {
+	if err := t.hold(c.dialect.long, c.asker, bytes, more); err != nil {
 		return err
 	}
 	r.held = int(more)
 	if err := c.grow(r, more); err != nil { // an error needs no more than was reserved
-		t.waiting.Give(c.dialect.long, r.held)
+		t.unhold(c.dialect.long, c.asker, more)
 		r.held = 0
 		return err
 	}

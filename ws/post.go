@@ -198,7 +198,7 @@ func (p *posted) run(ctx context.Context) {
 // answered keeps an answer, if it is not too large, nor with those that wait elsewhere.
 func (c *postedCall) answered(a Answer) {
 	if bytes := a.bytes(); a.Err == nil && bytes > fixedBytes {
-		if full := c.of.hold(c.post.long, bytes, bytes); full != nil {
+		if full := c.of.hold(c.post.long, c.who.asker(), bytes, bytes); full != nil {
 			a.Err = c.errNoRoom(full)
 		} else {
 			c.held = int(bytes)
@@ -264,7 +264,7 @@ func (p *posted) release() {
 
 func (c *postedCall) release() {
 	if c.held > 0 {
-		c.of.waiting.Give(c.post.long, c.held)
+		c.of.unhold(c.post.long, c.who.asker(), int64(c.held))
 		c.held, c.Call.answer = 0, Answer{}
 	}
 }

@@ -58,7 +58,7 @@ type request struct {
 
 var (
 	_ nonce.Completion = (*request)(nil)
-	_ writer.Message   = (*request)(nil)
+	_ writer.Written   = (*request)(nil)
 )
 
 var requests = sync.Pool{New: func() any { return &request{done: new(atomic.Uint32)} }}
@@ -298,10 +298,21 @@ func (r *request) about() (method string, to *conn) {
 	return r.method, r.conn
 }
 
+// OnWritten implements writer.Written: the bytes of a long answer are counted until they were
+// written.
+func (r *request) OnWritten() func() {
+	if r.held == 0 {
+		return nil
+	}
+	of, c, held := r.call.of, r.conn, int64(r.held)
+	r.held = 0
+	return func() { of.unhold(c.dialect.long, c.asker, held) }
+}
+
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
 	if r.held > 0 {
-		r.call.of.waiting.Give(r.conn.dialect.long, r.held)
+		r.call.of.unhold(r.conn.dialect.long, r.conn.asker, int64(r.held))
 	}
 	if r.call != nil {
 		r.call.bytes.drop()
