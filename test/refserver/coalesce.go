@@ -7,8 +7,12 @@ import (
 
 // coalescingListener makes its connections hold what is written until the next
 // read that has to ask the kernel. A server that reads a frame, answers it and
-// reads on thereby answers all frames of its read buffer by one system call.
-type coalescingListener struct{ net.Listener }
+// reads on thereby answers all frames of its read buffer by one system call, once
+// durable returns: an error of it ends the connection instead.
+type coalescingListener struct {
+	net.Listener
+	durable func() error
+}
 
 // Accept implements net.Listener.
 func (l coalescingListener) Accept() (net.Conn, error) {
@@ -16,13 +20,14 @@ func (l coalescingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &coalescingConn{Conn: conn}, nil
+	return &coalescingConn{Conn: conn, durable: l.durable}, nil
 }
 
 // coalescingConn is such a connection. Before the upgrade net/http reads in the
 // background while the handler writes, hence the lock.
 type coalescingConn struct {
 	net.Conn
+	durable func() error
 	mu      sync.Mutex // guards pending
 	pending []byte
 }
@@ -54,6 +59,10 @@ func (c *coalescingConn) flush() error {
 	defer c.mu.Unlock()
 	if len(c.pending) == 0 {
 		return nil
+	}
+	if err := c.durable(); err != nil {
+		c.pending = nil
+		return err
 	}
 	_, err := c.Conn.Write(c.pending)
 	c.pending = c.pending[:0]

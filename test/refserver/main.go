@@ -3,8 +3,10 @@
 //
 //	refserver echo           answers without doing anything: one read, one decode,
 //	                         one write a frame, buffers of 1 KiB
-//	refserver echo-coalesce  the same, and frames that were read together are
-//	                         answered by one write
+//	refserver floor          answers once the request is on disk: requests are appended
+//	                         to a file that is there in full, one fdatasync is for all
+//	                         that came during the one before, and the answers of one
+//	                         connection leave in one write
 //	refserver naive          each request is one Postgres transaction that locks
 //	                         the signer's row
 //	refserver redis-incr     nonce_allocate is one INCR of a Redis, nonce_markUsed
@@ -12,7 +14,7 @@
 //
 // They know nonce_allocate and nonce_markUsed only, keep no promise of the gateway,
 // and listen on the loopback address unless told otherwise. echo is a plain gorilla
-// server as its users write it; naive is what a competent programmer writes first;
+// server as its users write it; floor is the least that a durable answer costs; naive is what a competent programmer writes first;
 // redis-incr is what is proposed instead of a database.
 package main
 
@@ -38,10 +40,10 @@ func main() {
 	}
 }
 
-// options are the settings of all kinds; naive alone uses a database, redis-incr
-// alone Redis.
+// options are the settings of all kinds; each store is of one kind.
 type options struct {
 	listen   string
+	dir      string
 	database string
 	redis    string
 	pool     int
@@ -55,12 +57,13 @@ const defaultPool = 32
 // run serves until ctx ends.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: refserver echo|echo-coalesce|naive|redis-incr [flags]")
+		return errors.New("usage: refserver echo|floor|naive|redis-incr [flags]")
 	}
 	kind := args[0]
 	var o options
 	flags := flag.NewFlagSet("refserver "+kind, flag.ContinueOnError)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8090", "`address` to serve /ws on")
+	flags.StringVar(&o.dir, "dir", "", "floor: `folder` of the log (default that for temporary files)")
 	flags.StringVar(&o.database, "database", "", "naive: postgres:// `URL`; the tables are made")
 	flags.StringVar(&o.redis, "redis", "", "redis-incr: redis:// or unix:// `URL`")
 	flags.IntVar(&o.pool, "pool", defaultPool, "naive, redis-incr: `connections` to the store")
@@ -90,8 +93,12 @@ func newServer(ctx context.Context, kind string, o options) (*server, error) {
 	switch kind {
 	case "echo":
 		return &server{backend: echo{}, readBuffer: bufferBytes}, nil
-	case "echo-coalesce":
-		return &server{backend: echo{}, readBuffer: coalesceBytes, coalesce: true}, nil
+	case "floor":
+		l, err := openLog(o.dir)
+		if err != nil {
+			return nil, fmt.Errorf("floor: %w", err)
+		}
+		return &server{backend: echo{}, readBuffer: coalesceBytes, log: l}, nil
 	case "naive":
 		n, err := newNaive(ctx, o.database, o.pool)
 		if err != nil {
@@ -105,5 +112,5 @@ func newServer(ctx context.Context, kind string, o options) (*server, error) {
 		}
 		return &server{backend: r, readBuffer: bufferBytes}, nil
 	}
-	return nil, fmt.Errorf("unknown kind %q: want echo, echo-coalesce, naive or redis-incr", kind)
+	return nil, fmt.Errorf("unknown kind %q: want echo, floor, naive or redis-incr", kind)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -129,7 +130,7 @@ func request(id int, signer string) string {
 }
 
 func TestEveryKindAnswersPipelinedRequestsInOrder(t *testing.T) {
-	for _, kind := range []string{"echo", "echo-coalesce", "naive", "redis-incr"} {
+	for _, kind := range []string{"echo", "floor", "naive", "redis-incr"} {
 		t.Run(kind, func(t *testing.T) {
 			conn := dial(t, start(t, kind))
 			const n = 100 // more than one buffer holds
@@ -155,7 +156,7 @@ func mark(id int, signer string, nonce int64, hash string) string {
 }
 
 func TestEveryKindTakesTheMarkOfWhatItHandedOut(t *testing.T) {
-	for _, kind := range []string{"echo", "echo-coalesce", "naive", "redis-incr"} {
+	for _, kind := range []string{"echo", "floor", "naive", "redis-incr"} {
 		t.Run(kind, func(t *testing.T) {
 			conn := dial(t, start(t, kind))
 			send(t, conn, request(1, "signer"))
@@ -269,6 +270,34 @@ func TestWhatAReferenceDoesNotKnowIsRefused(t *testing.T) {
 	}
 }
 
+// TestFloorAnswersNothingThatIsNotOnDisk: a disk that fails ends the connection.
+func TestFloorAnswersNothingThatIsNotOnDisk(t *testing.T) {
+	l, err := openLog(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	l.add([]byte("a request"))
+	if err := l.await(); err != nil {
+		t.Fatal(err)
+	}
+	stored := make([]byte, 9)
+	if _, err := l.file.ReadAt(stored, 0); err != nil || string(stored) != "a request" {
+		t.Errorf("stored %q, %v", stored, err)
+	}
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &coalescingConn{Conn: near, durable: l.await}
+	l.file.Close()
+	l.add([]byte("another"))
+	if _, err := c.Write([]byte("an answer")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("it went on: %v", err)
+	}
+}
+
 func TestUnknownKindIsNamed(t *testing.T) {
 	err := run(t.Context(), []string{"fast"})
 	if err == nil || !strings.Contains(err.Error(), `"fast"`) {
@@ -310,7 +339,7 @@ func TestAPoolOfNothingIsRefused(t *testing.T) {
 func TestCoalescingConnWritesOnceBeforeItReads(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	c := &coalescingConn{Conn: near}
+	c := &coalescingConn{Conn: near, durable: func() error { return nil }}
 	for _, part := range []string{"one ", "two ", "three"} {
 		if _, err := c.Write([]byte(part)); err != nil {
 			t.Fatal(err)
@@ -329,7 +358,7 @@ func TestCoalescingConnWritesOnceBeforeItReads(t *testing.T) {
 }
 
 func TestPlainHTTPIsAnsweredThroughTheCoalescingListener(t *testing.T) {
-	url := start(t, "echo-coalesce")
+	url := start(t, "floor")
 	resp, err := http.Get("http" + strings.TrimPrefix(url, "ws"))
 	if err != nil {
 		t.Fatal(err)

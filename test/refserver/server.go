@@ -31,8 +31,8 @@ type backend interface {
 // connection.
 type server struct {
 	backend    backend
-	readBuffer int
-	coalesce   bool // answer what was read together by one write
+	readBuffer int         // bytes
+	log        *durableLog // which has a request before it is answered; nil: none
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -43,8 +43,8 @@ type server struct {
 // serveOn serves /ws on ln until ctx ends; then nothing of the server is left.
 func (s *server) serveOn(ctx context.Context, ln net.Listener) error {
 	defer s.close()
-	if s.coalesce {
-		ln = coalescingListener{ln}
+	if s.log != nil {
+		ln = coalescingListener{ln, s.log.await}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", s)
@@ -102,6 +102,9 @@ func (s *server) close() {
 	s.mu.Unlock()
 	s.wg.Wait()
 	s.backend.close()
+	if s.log != nil {
+		s.log.close()
+	}
 }
 
 // serve reads, answers and writes until the connection ends, which is the only
@@ -120,6 +123,9 @@ func (s *server) serve(conn *websocket.Conn) {
 		in.Reset()
 		if _, err := in.ReadFrom(r); err != nil {
 			return
+		}
+		if s.log != nil {
+			s.log.add(in.Bytes())
 		}
 		out = s.answer(context.Background(), &frame, in.Bytes(), out[:0])
 		if len(out) == 0 {
