@@ -23,7 +23,7 @@ each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 .DEFAULT_GOAL := help
 .PHONY: release release-check deploy-check gosec vulncheck
 .PHONY: diagrams
-.PHONY: help run build test test-race fmt fmt-check vet lint fuzz bench scale nodes torture chain-soak test-long tidy-check clean
+.PHONY: help run build test test-race fmt fmt-check vet lint fuzz bench torture chain-soak test-long tidy-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,14 +98,6 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 bench: bin/loadtest ## measure the gateway beside its reference servers (BENCHFLAGS)
 	@scripts/setup-test.sh
 	./bin/loadtest bench $(BENCHFLAGS)
-
-scale: bin/loadtest ## measure how the cost grows with connections and stored rows (BENCHFLAGS)
-	@scripts/setup-test.sh
-	./bin/loadtest scale $(BENCHFLAGS)
-
-nodes: bin/loadtest ## measure three nodes over one PostgreSQL beside one (BENCHFLAGS)
-	@scripts/setup-test.sh
-	./bin/loadtest nodes $(BENCHFLAGS)
 
 torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
 	@scripts/setup-test.sh

@@ -72,27 +72,15 @@ func (f *processFlags) logs() (dir string, done func(), err error) {
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-type side struct {
-	name    string
-	command []string
-}
-
-func (c *compareCmd) sides() ([2]side, error) {
-	var sides [2]side
-	for i, flag := range [2]struct{ name, command string }{{"A", c.A}, {"B", c.B}} {
-		words, err := process.Split(flag.command)
-		if err != nil {
-			return sides, &usageError{fmt.Errorf("--%c: %w", 'a'+i, err)}
-		}
-		sides[i] = side{flag.name, words}
-	}
-	return sides, nil
-}
-
 func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
-	sides, wrong := c.sides()
-	if err := cmp.Or(err, wrong, c.all().validate(), c.reportFlags.validate(), c.processFlags.validate(), c.validate()); err != nil {
+	a, wrongA := words("--a", c.A)
+	b, wrongB := words("--b", c.B)
+	err = cmp.Or(err, wrongA, wrongB, c.all().validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
+		wrongRounds(c.Rounds),
+		rule{c.MinRatio < 0 || c.MaxP99Ratio < 0, "--min-ratio and --max-p99-ratio must not be negative"},
+	))
+	if err != nil {
 		return err
 	}
 	logs, done, err := c.logs()
@@ -100,28 +88,33 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	defer done()
+	sides, commands := [2]string{"A", "B"}, [2][]string{a, b}
 	return p.contest(ctx, contest{
 		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: c.all().criteria(),
-		sides: [2]string{"A", "B"}, rounds: c.Rounds, order: rounds.BackAndForth, signers: load.Signers,
-		measure: func(side int, _ string, signers traffic.Signers) (*result.Run, error) {
+		sides: sides, rounds: c.Rounds, order: rounds.BackAndForth, signers: load.Signers,
+		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers = signers
-			return c.measure(ctx, p, sides[side], load, filepath.Join(logs, sides[side].name+".log"))
+			return c.measure(ctx, p, sides[side], commands[side], load, filepath.Join(logs, sides[side]+".log"))
 		},
-		judge: c.judge,
+		ratios: []wantedRatio{
+			{name: "acknowledged a second, B over A", figure: perSecondOf, atLeast: c.MinRatio},
+			{name: "p99, B over A", figure: p99Of, atMost: c.MaxP99Ratio},
+		},
 	})
 }
 
-func (c *compareCmd) validate() error {
-	return usage(
-		wrongRounds(c.Rounds),
-		rule{c.MinRatio < 0, "--min-ratio must not be negative"},
-		rule{c.MaxP99Ratio < 0, "--max-p99-ratio must not be negative"},
-	)
+// words are those of a command that a flag names.
+func words(flag, command string) ([]string, error) {
+	words, err := process.Split(command)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("%s: %w", flag, err)}
+	}
+	return words, nil
 }
 
 // measure starts one side, loads it, and ends it. Where somebody else serves its
 // address the error is process.ErrTaken.
-func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traffic.Load, log string) (run *result.Run, err error) {
+func (c *compareCmd) measure(ctx context.Context, p *program, name string, command []string, load traffic.Load, log string) (run *result.Run, err error) {
 	if err := process.Vacant(ctx, load.URLs...); err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
@@ -129,11 +122,11 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 	for _, url := range load.URLs {
 		ready = append(ready, process.Handshakes(url))
 	}
-	gateway, err := c.start(ctx, p, s.name, s.command, log, ready...)
+	gateway, err := c.start(ctx, p, name, command, log, ready...)
 	if gateway != nil {
 		defer func() {
 			if stopped := gateway.Stop(c.StopTimeout); stopped != nil && ctx.Err() == nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", s.name, stopped))
+				err = errors.Join(err, fmt.Errorf("%s: %w", name, stopped))
 			}
 		}()
 	}
@@ -141,24 +134,4 @@ func (c *compareCmd) measure(ctx context.Context, p *program, s side, load traff
 		return nil, err
 	}
 	return p.loaded(ctx, c.pages(load.URLs, load.Access), load)
-}
-
-func (c *compareCmd) judge(cmp *comparison) {
-	throughput := cmp.ratio("acknowledged a second, B over A", "B", "A", func(r *result.Run) float64 { return r.PerSecond })
-	p99 := cmp.ratio("p99, B over A", "B", "A", p99Of)
-	if c.MinRatio > 0 {
-		cmp.judge(throughput, "at least", c.MinRatio)
-	}
-	if c.MaxP99Ratio > 0 {
-		cmp.judge(p99, "at most", c.MaxP99Ratio)
-	}
-}
-
-func p99Of(r *result.Run) float64 { return r.LatencyMs.P99 }
-
-// say tells somebody who looks what happens next.
-func (p *program) say(format string, args ...any) {
-	if p.terminal {
-		fmt.Fprintf(p.stderr, format+"\n", args...)
-	}
 }

@@ -1,103 +1,169 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/rounds"
+	"noncegate/scripts/loadtest/target"
+	"noncegate/scripts/loadtest/traffic"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/pgtest"
 )
 
-// drillTimeout is the safety net of a drill in a test.
-const drillTimeout = 90 * time.Second
+func run(per float64) *result.Run { return &result.Run{PerSecond: per, Acknowledged: 100} }
 
-// drill runs a command, and fails the test when it ends otherwise than with code
-// or does not say the texts.
-func drill(t *testing.T, ctx context.Context, args []string, code int, texts ...string) programEnd {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, drillTimeout)
-	defer cancel()
-	end := runProgram(ctx, args...)
-	if end.code != code {
-		t.Errorf("exit status %d, want %d\n%s%s", end.code, code, end.stdout, end.stderr)
-	}
-	for _, text := range texts {
-		if !strings.Contains(end.stdout+end.stderr, text) {
-			t.Errorf("it does not say %q:\n%s%s", text, end.stdout, end.stderr)
-		}
-	}
-	return end
-}
-
-func decode[T any](t *testing.T, end programEnd) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(end.stdout), &v); err != nil {
-		t.Fatalf("%v\n%s%s", err, end.stdout, end.stderr)
-	}
-	return v
-}
-
-func verdict(t *testing.T, all []result.Verdict, name string) result.Verdict {
-	t.Helper()
-	for _, v := range all {
-		if strings.Contains(v.Name, name) {
-			return v
-		}
-	}
-	t.Fatalf("no verdict on %s in %+v", name, all)
-	return result.Verdict{}
-}
-
-func TestWrongDrillsAreRefusedByTheirFlag(t *testing.T) {
-	restart := []string{"restart", "--gateway", "ws://127.0.0.1:1/ws=gateway"}
-	compare := []string{"compare", "--a=a", "--b=b"}
-	for _, wrong := range []struct {
-		args []string
-		flag string
+// TestAContestIsJudgedByTheMedianOfItsRounds: of what its sides had, in the order they were measured.
+func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
+	for _, test := range []struct {
+		name, want       string
+		b                []float64 // of side B, whose side A always has 100
+		atLeast, atMost  float64
+		code, stopsAfter int
 	}{
-		{[]string{"slow", "--slow-share=0"}, "--slow-share"},
-		{[]string{"slow", "--slow-share=1"}, "--slow-share"},
-		{[]string{"slow", "--connections=1"}, "--connections"},
-		{[]string{"slow", "--rate=0"}, "--rate"},
-		{[]string{"slow", "--rounds=0"}, "--rounds"},
-		{[]string{"slow", "--max-p99-ratio=0"}, "--max-p99-ratio"},
-		{[]string{"slow", "--behaviour=sulk"}, "--behaviour"},
-		{[]string{"slow", "--duration=0s"}, "--duration"},
-		{[]string{"slow", "--url=http://x"}, "--url"},
-		{[]string{"slow", "--metrics=x"}, "--metrics"},
-		{[]string{"churn", "--rate=0"}, "--rate"},
-		{[]string{"churn", "--requests=0"}, "--requests"},
-		{[]string{"churn", "--abrupt=2"}, "--abrupt"},
-		{[]string{"churn", "--max-open=0"}, "--max-open"},
-		{[]string{"churn", "--settle=-1s"}, "--settle"},
-		{[]string{"churn", "--max-failed-share=2"}, "--max-failed-share"},
-		{[]string{"restart"}, "--gateway"},
-		{[]string{"restart", "--gateway=ws://x"}, "--gateway"},
-		{[]string{"restart", "--gateway=ws://x='a"}, "--gateway"},
-		{append(restart, "--ready=http://x", "--ready=http://y"), "--ready"},
-		{append(restart, "--before=0s"), "--before"},
-		{append(restart, "--rounds=0"), "--rounds"},
-		{append(restart, "--rate=0"), "--rate"},
-		{append(restart, "--connections=0"), "--connections"},
-		{append(restart, "--stop-timeout=0s"), "--stop-timeout"},
-		{[]string{"compare", "--a=a"}, "--b"},
-		{[]string{"compare", "--a='a", "--b=b"}, "--a"},
-		{append(compare, "--rounds=0"), "--rounds"},
-		{append(compare, "--min-ratio=-1"), "--min-ratio"},
-		{append(compare, "--max-p99-ratio=-1"), "--max-p99-ratio"},
-		{append(compare, "--start-timeout=0s"), "--start-timeout"},
+		{"passes", "PASS", []float64{80, 120, 90}, 0.9, 0, exitOK, 0},
+		{"is below", "FAIL", []float64{80, 120, 70}, 0.9, 0, exitFailure, 0},
+		{"is above", "FAIL", []float64{80, 120, 95}, 0, 0.9, exitFailure, 0},
+		{"is not judged", "not judged: no criterion", []float64{80, 120, 95}, 0, 0, exitOK, 0},
+		{"is cut short", "FAIL", []float64{80, 120, 95}, 0.5, 0, exitFailure, 3},
 	} {
-		t.Run(strings.Join(wrong.args, " "), func(t *testing.T) {
-			drill(t, t.Context(), wrong.args, exitUsage, wrong.flag)
+		t.Run(test.name, func(t *testing.T) {
+			var out strings.Builder
+			p := &program{stdout: &out, stderr: &out}
+			runs, bases, order := 0, map[int64]bool{}, ""
+			err := p.contest(t.Context(), contest{
+				title: "A and B", files: new(reportFlags), sides: [2]string{"A", "B"}, rounds: 3, order: rounds.BackAndForth, signers: traffic.Signers{Count: 10},
+				measure: func(side int, signers traffic.Signers) (*result.Run, error) {
+					if runs++; test.stopsAfter > 0 && runs > test.stopsAfter {
+						return nil, context.DeadlineExceeded
+					}
+					bases[signers.Base], order = true, order+string(rune('A'+side))
+					return run([]float64{100, test.b[(runs-1)/2]}[side]), nil
+				},
+				ratios: []wantedRatio{{name: "B over A", figure: perSecondOf, atLeast: test.atLeast, atMost: test.atMost}},
+			})
+			if code := p.exit(err); code != test.code || !strings.Contains(out.String(), "\n"+test.want) {
+				t.Errorf("exit %d, %v: %s", code, err, out.String())
+			}
+			if test.stopsAfter == 0 && (len(bases) != 6 || order != "ABBAAB" || !strings.Contains(out.String(), "1.20")) {
+				t.Errorf("signers from %v, in the order %s: %s", bases, order, out.String())
+			}
 		})
 	}
 }
 
-func TestADrillOnNobodyNamesTheAddress(t *testing.T) {
-	for _, command := range []string{"slow", "churn"} {
-		drill(t, t.Context(), []string{command, "--url=ws://127.0.0.1:1/ws"}, exitFailure, "ws://127.0.0.1:1/ws", "is the gateway running? (make run)")
+func TestTheSlowDrillReportsBothSides(t *testing.T) {
+	g := target.StartGateway(t, "--max-holds=4096")
+	html := filepath.Join(t.TempDir(), "slow.html")
+	code, out, stderr := runProgram(t.Context(), t, nil, "slow", "--url="+g.URL, "--metrics="+g.Metrics, "--connections=10", "--rate=400", "--rounds=1",
+		"--warmup=0s", "--duration=2s", "--signers=10", "--min-acknowledged=1", "--max-failed-share=1", "--max-p99-ratio=1000000", "--behaviour=trickle", "--json=-", "--html="+html)
+	var got result.Comparison
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK || len(got.Runs) != 2 || !got.Passed {
+		t.Fatalf("exit %d, %v: %s %s", code, err, out, stderr)
+	}
+	for i, run := range got.Runs {
+		if withSlow := run.Slow != nil; withSlow != (i == 1) || withSlow && run.Slow.Clients != 2 || run.Load.Connections != 8 || run.Load.Rate != 320 {
+			t.Errorf("run %d: %+v, slow clients %+v", i, run, run.Slow)
+		}
+	}
+	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "with slow clients, round 1") || !strings.Contains(string(page), "healthy clients") {
+		t.Errorf("page of %d bytes, %v; want the runs and the ratio", len(page), err)
+	}
+}
+
+// gatewayAt is where a gateway of a test is, and how it is started.
+type gatewayAt struct{ url, ready, command string }
+
+// newGateway chooses the addresses of a gateway on a store.
+func newGateway(t *testing.T, store string) gatewayAt {
+	t.Helper()
+	var addr [2]string
+	for i := range addr {
+		var err error
+		if addr[i], err = guarded.FreeAddr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return gatewayAt{
+		url: "ws://" + addr[0] + "/ws", ready: "http://" + addr[1] + "/readyz",
+		command: target.Program + " serve --max-holds=4096 --listen=" + addr[0] + " --admin-listen=" + addr[1] + " --store=" + store,
+	}
+}
+
+func sqlite(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "nonces.db") }
+
+func TestTwoSettingsAreComparedAndAForeignServerIsNotTakenForOne(t *testing.T) {
+	a, url := newGateway(t, sqlite(t)), ""
+	b := strings.Replace(a.command, "--store=", "--mode=basic --store=", 1)
+	args := func() []string {
+		return []string{"compare", "--a=" + a.command, "--b=" + b, "--url=" + url, "--rounds=1", "--connections=4", "--duration=1s", "--warmup=0s",
+			"--min-acknowledged=1", "--max-failed-share=1", "--mix=pairs"}
+	}
+	url = a.url
+	if code, out, stderr := runProgram(t.Context(), t, nil, args()...); code != exitOK || !strings.Contains(out, "B, round 1") {
+		t.Errorf("exit %d: %s %s", code, out, stderr)
+	}
+	url = target.StartGateway(t).URL
+	if code, _, stderr := runProgram(t.Context(), t, nil, args()...); code != exitUsage || !strings.Contains(stderr, "--url: the address is taken") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func quickRestart(more ...string) []string {
+	return append([]string{
+		"restart", "--connections=5", "--rate=100", "--signers=10", "--before=300ms", "--after=300ms", "--min-acknowledged=1", "--json=-",
+	}, more...)
+}
+
+func TestGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
+	pg, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	store := pg.NewDatabase(t)
+	a, b := newGateway(t, "'"+store+"'"), newGateway(t, "'"+store+"'")
+	code, out, stderr := runProgram(t.Context(), t, nil, quickRestart("--gateway="+a.url+"="+a.command, "--gateway="+b.url+"="+b.command,
+		"--ready="+a.ready, "--ready="+b.ready)...)
+	var got result.Run
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {
+		t.Fatalf("exit %d, %v: %s %s", code, err, out, stderr)
+	}
+	if got.Failed != 0 || got.Verify == nil || got.Verify.Calls == 0 || got.Verify.ViolationCount != 0 || len(got.Phases) != 3 {
+		t.Errorf("%+v, verify %+v; want everything answered, in three phases, and verified", got, got.Verify)
+	}
+	r := got.Restart
+	if len(r.Gateways) != 2 || r.Gateways[0].Gateway != a.url || r.Gateways[1].Gateway != b.url || r.Gateways[0].Wrong != "" {
+		t.Errorf("restarts %+v, want one of each, in turn", r.Gateways)
+	}
+	// A client that is idle when it learns of the drain leaves before it is closed.
+	if result.Sum(got.Lost)+r.Drained == 0 || r.Closed != result.Sum(got.Lost) || r.Opened == 0 {
+		t.Errorf("%v lost, %+v, want that connections were closed in order, or left, and opened again", got.Lost, r)
+	}
+}
+
+func TestAGatewayThatDoesNotEndOrDoesNotComeBackFailsTheDrill(t *testing.T) {
+	g := newGateway(t, sqlite(t))
+	code, out, stderr := runProgram(t.Context(), t, nil, quickRestart("--gateway="+g.url+`=/bin/sh -c "trap '' TERM; `+g.command+`; true"`, "--stop-timeout=300ms")...)
+	if code != exitFailure || !strings.Contains(out+stderr, "was killed") || !strings.Contains(out, "0 of 1") {
+		t.Errorf("exit %d: %s %s", code, out, stderr)
+	}
+	g = newGateway(t, sqlite(t)) // what is verified are unused signers
+	marker := filepath.Join(t.TempDir(), "ran")
+	command := `/bin/sh -c "test ! -e ` + marker + ` && touch ` + marker + ` && exec ` + g.command + `"`
+	code, out, stderr = runProgram(t.Context(), t, nil, quickRestart("--gateway="+g.url+"="+command)...)
+	if code != exitFailure || !strings.Contains(stderr, "ended before it was ready: exit status 1") || !strings.Contains(out, "0 of 1") {
+		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/scripts/loadtest/verify"
 )
 
 // rule is one that a command line may break.
@@ -106,6 +107,9 @@ func (f *loadFlags) load() (traffic.Load, error) {
 func asUsage(err error) error {
 	if field, ok := errors.AsType[*traffic.FieldError](err); ok {
 		return &usageError{fmt.Errorf("%s %s", flagOf(field.Field), field.Rule)}
+	}
+	if _, ok := errors.AsType[*verify.UsedError](err); ok {
+		return &usageError{err}
 	}
 	return err
 }

@@ -1,13 +1,10 @@
 // Command loadtest makes load for gateways and measures them.
 //
 //	loadtest run      loads gateways and reports what they acknowledged
-//	loadtest verify   reads signers and checks that every nonce is accounted for
 //	loadtest slow     shows what clients that do not read do to the others
-//	loadtest churn    lets clients come and go
 //	loadtest restart  restarts gateways one after the other under load
 //	loadtest compare  measures two builds or two settings in alternation
 //	loadtest bench    measures the gateway beside its reference servers
-//	loadtest scale    measures how cost grows
 //
 // loadtest --help lists all of them, loadtest COMMAND --help every flag with its
 // default. It exits with 0 when every criterion was met, 1 when one was not or
@@ -66,14 +63,10 @@ type program struct {
 
 type commands struct {
 	Run     runCmd     `cmd:"" help:"Load gateways, and report what they acknowledged, how fast, and what they refused."`
-	Verify  verifyCmd  `cmd:"" help:"Read signers, and check that every nonce is accounted for."`
 	Slow    slowCmd    `cmd:"" help:"Measure healthy clients without and with clients that misbehave."`
-	Churn   churnCmd   `cmd:"" help:"Let clients come and go, and look at what they leave behind."`
 	Restart restartCmd `cmd:"" help:"Restart gateways one after the other under load."`
 	Compare compareCmd `cmd:"" help:"Measure two builds or two settings of the gateway in alternation."`
 	Bench   benchCmd   `cmd:"" help:"Measure the gateway beside its reference servers."`
-	Scale   scaleCmd   `cmd:"" help:"Measure how throughput, latency and memory grow with connections and with what is stored."`
-	Nodes   nodesCmd   `cmd:"" help:"Measure many nodes over one PostgreSQL: throughput, idle signers, and how often they get into one another's way."`
 }
 
 // run parses args, runs the command they name and returns the exit code.

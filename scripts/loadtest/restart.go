@@ -1,22 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/process"
-	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/verify"
@@ -51,14 +44,16 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 	criteria := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).all()
 	rolling := &restartDrill{cmd: c, program: p}
 	in, err := c.access()
-	if err := cmp.Or(err, criteria.validate(), c.validate(), c.reportFlags.validate(), c.processFlags.validate()); err != nil {
-		return err
+	steady := traffic.Steady{
+		Access: in, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
+		MaxWaiting: maxWaiting, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers},
 	}
-	if err := rolling.parse(); err != nil {
-		return err
-	}
-	steady := c.steady(rolling.urls(), in, verify.NewRecorder())
-	if err := asUsage(steady.Validate()); err != nil {
+	err = cmp.Or(err, rolling.parse(&steady), asUsage(steady.Validate()), criteria.validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
+		rule{c.Before <= 0 || c.After <= 0, "--before and --after must be above 0"},
+		wrongRounds(c.Rounds),
+		rule{len(c.Ready) != 0 && len(c.Ready) != len(c.Gateway), "--ready must be given once for each --gateway, or not at all"},
+	))
+	if err != nil {
 		return err
 	}
 	logs, done, err := c.logs()
@@ -66,87 +61,13 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	defer done()
-	return p.single(ctx, single{
-		files: &c.reportFlags, criteria: criteria.criteria(), verdicts: rolling.verdicts, forms: rolling.forms,
-		measure: func() (*result.Run, error) { return rolling.run(ctx, steady, logs) },
-	})
-}
-
-func (c *restartCmd) validate() error {
-	return usage(
-		rule{c.Before <= 0 || c.After <= 0, "--before and --after must be above 0"},
-		wrongRounds(c.Rounds),
-		rule{len(c.Ready) != 0 && len(c.Ready) != len(c.Gateway), "--ready must be given once for each --gateway, or not at all"},
-	)
-}
-
-func (c *restartCmd) steady(urls []string, in access.Access, recorder *verify.Recorder) traffic.Steady {
-	return traffic.Steady{
-		URLs: urls, Access: in, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
-		MaxWaiting: maxWaiting, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers}, Verify: recorder,
-	}
-}
-
-// forms are those of a run, and with it what it has not: the restarts themselves.
-func (d *restartDrill) forms(run *result.Run) forms {
-	f := formsOf(run)
-	f.text = func(w io.Writer) error { return errors.Join(d.text(w), report.Text(w, run)) }
-	f.json = func(w io.Writer) error { return d.json(w, run) }
-	return f
-}
-
-func (d *restartDrill) text(w io.Writer) error {
-	var text strings.Builder
-	for _, r := range d.restarts {
-		fmt.Fprintf(&text, "at %6.1f s  %s: ended after %.2f s, ready again %.2f s later", r.At, r.Gateway, r.EndSeconds, r.StartSeconds)
-		if r.Wrong != "" {
-			fmt.Fprintf(&text, " (%s)", strings.TrimSpace(r.Wrong))
+	return p.single(ctx, &c.reportFlags, criteria.criteria(), func() (*result.Run, []result.Verdict, error) {
+		run, err := rolling.run(ctx, steady, logs)
+		if run == nil {
+			return nil, nil, err
 		}
-		text.WriteByte('\n')
-	}
-	n := d.noticed
-	fmt.Fprintf(&text, "clients     %d connections closed in order (1012), %d lost; %d left because their gateway said that it drains; %d opened again, after %d attempts that failed\n",
-		n.Closed, n.Lost-n.Closed, n.Drained, n.Opened, n.Failures)
-	fmt.Fprintf(&text, "repeated    %s\n", d.repeats())
-	fmt.Fprintf(&text, "unknown     %d settled by asking again at the end\n\n", n.Settled)
-	_, err := io.WriteString(w, text.String())
-	return err
-}
-
-// repeats is how many tries the clients repeated, and why.
-func (d *restartDrill) repeats() string {
-	var sum int64
-	var parts []string
-	for _, why := range slices.Sorted(maps.Keys(d.repeated)) {
-		sum += d.repeated[why]
-		parts = append(parts, fmt.Sprintf("%s %d", why, d.repeated[why]))
-	}
-	if sum == 0 {
-		return "no try: each request was answered the first time"
-	}
-	return fmt.Sprintf("%d tries by request id, which the figures below do not show: %s", sum, strings.Join(parts, ", "))
-}
-
-func (d *restartDrill) json(w io.Writer, run *result.Run) error {
-	var text bytes.Buffer
-	if err := report.JSON(&text, run); err != nil {
-		return err
-	}
-	var form map[string]any
-	if err := json.Unmarshal(text.Bytes(), &form); err != nil {
-		return err
-	}
-	form["restarts"], form["noticed"], form["repeated"] = d.restarts, d.noticed, d.repeated
-	return writeJSON(w, form)
-}
-
-func splitGateway(text string) (url string, command []string, err error) {
-	url, line, ok := strings.Cut(text, "=")
-	if !ok {
-		return "", nil, fmt.Errorf("%q is not like ws://127.0.0.1:8080/ws=COMMAND", text)
-	}
-	command, err = process.Split(line)
-	return withPath(url), command, err
+		return run, rolling.verdicts(run), err
+	})
 }
 
 // errorGrace is how long requests may still be answered once a gateway did not
@@ -159,9 +80,7 @@ type restartDrill struct {
 	program *program
 	nodes   []*restartNode
 
-	restarts []restarted
-	noticed  traffic.Noticed
-	repeated map[string]int64
+	restarts []result.Restarted
 }
 
 type restartNode struct {
@@ -173,38 +92,28 @@ type restartNode struct {
 	running *process.Process // nil: it does not run
 }
 
-type restarted struct {
-	Gateway string  `json:"gateway"`
-	At      float64 `json:"at"` // seconds since the load began
-	// EndSeconds is from when it was asked to end to when it had, and
-	// StartSeconds from then to when it was ready again.
-	EndSeconds   float64 `json:"endSeconds"`
-	StartSeconds float64 `json:"startSeconds"`
-	Wrong        string  `json:"wrong,omitempty"` // it had to be killed, or ended with a status other than 0
-}
-
-func (d *restartDrill) parse() error {
+// parse reads the flags that name gateways, and tells the load where they are. An error is a
+// *usageError.
+func (d *restartDrill) parse(load *traffic.Steady) error {
 	for i, text := range d.cmd.Gateway {
-		url, command, err := splitGateway(text)
+		url, line, ok := strings.Cut(text, "=")
+		if !ok {
+			return &usageError{fmt.Errorf("--gateway: %q is not like ws://127.0.0.1:8080/ws=COMMAND", text)}
+		}
+		url = withPath(url)
+		command, err := words("--gateway", line)
 		if err != nil {
-			return &usageError{fmt.Errorf("--gateway: %w", err)}
+			return err
 		}
 		n := &restartNode{url: url, command: command, ready: process.Handshakes(url), served: []string{url}}
-		if len(d.cmd.Ready) > 0 {
+		if i < len(d.cmd.Ready) {
 			n.ready = process.AnswersOK(d.cmd.Ready[i])
 			n.served = append(n.served, d.cmd.Ready[i])
 		}
 		d.nodes = append(d.nodes, n)
+		load.URLs = append(load.URLs, url)
 	}
 	return nil
-}
-
-func (d *restartDrill) urls() []string {
-	var urls []string
-	for _, n := range d.nodes {
-		urls = append(urls, n.url)
-	}
-	return urls
 }
 
 // run starts all gateways, makes the load, restarts them, and ends them.
@@ -220,6 +129,9 @@ func (d *restartDrill) run(ctx context.Context, steady traffic.Steady, logs stri
 		if err := d.start(ctx, n); err != nil {
 			return nil, err
 		}
+	}
+	if steady.Verify, err = verify.Start(ctx, steady.URLs, steady.Access, steady.Signers.Base, steady.Signers.Count); err != nil {
+		return nil, asUsage(err)
 	}
 	run, err = d.program.observed(ctx, d.cmd.pages(steady.URLs, steady.Access), func(h hooks) (*result.Run, error) {
 		steady.Progress = h.second
@@ -238,14 +150,13 @@ func (d *restartDrill) run(ctx context.Context, steady traffic.Steady, logs stri
 		}
 		run := load.Stop(patience)
 		h.end()
-		d.noticed, d.repeated = load.Noticed(), load.Repeated()
-		run.Command, run.Interrupted = "restart", ctx.Err() != nil
+		run.Restart.Gateways, run.Interrupted = d.restarts, ctx.Err() != nil
 		return run, err
 	})
-	if run == nil || err != nil || run.Interrupted {
+	if run == nil || err != nil {
 		return run, err
 	}
-	run.Verify, err = d.program.check(ctx, steady.Verify, run, steady.URLs, steady.Access)
+	run.Verify, err = steady.Verify.Judge(ctx, run.Interrupted)
 	return run, err
 }
 
@@ -277,7 +188,7 @@ func (d *restartDrill) roll(ctx context.Context, load *traffic.SteadyLoad, began
 // restart ends a gateway and starts it again.
 func (d *restartDrill) restart(ctx context.Context, n *restartNode, began time.Time) error {
 	asked := time.Now()
-	r := restarted{Gateway: n.url, At: asked.Sub(began).Seconds()}
+	r := result.Restarted{Gateway: n.url, At: asked.Sub(began).Seconds()}
 	if err := n.running.Stop(d.cmd.StopTimeout); err != nil {
 		r.Wrong = err.Error()
 	}

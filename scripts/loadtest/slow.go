@@ -41,19 +41,17 @@ func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	if err := cmp.Or(err, c.all().validate(), c.reportFlags.validate()); err != nil {
 		return err
 	}
-	missed := map[string]int64{}
 	return p.contest(ctx, contest{
 		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
 		files: &c.reportFlags, criteria: c.all().criteria(), sides: [2]string{without, with}, rounds: c.Rounds, order: rounds.Same, signers: load.Signers,
-		measure: func(side int, name string, signers traffic.Signers) (*result.Run, error) {
+		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers, slow.Signers = signers, signers
-			run, told, err := c.measure(ctx, p, load, slow, side == 1)
-			if run != nil && run.Slow != nil {
-				missed[name] = told
-			}
-			return run, err
+			return c.measure(ctx, p, load, slow, side == 1)
 		},
-		missed: missed, judge: c.judge,
+		ratios: []wantedRatio{
+			{name: "healthy p50, with slow clients over without", figure: p50Of},
+			{name: "healthy p99, with slow clients over without", figure: p99Of, atMost: c.MaxP99Ratio},
+		},
 	})
 }
 
@@ -68,24 +66,21 @@ func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
 	}
 	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
-	if err == nil {
-		err = usage(
-			rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
-			rule{clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
-			rule{!(c.Rate > 0), "--rate must be above 0, for a closed loop hides what slow clients cause"},
-			wrongRounds(c.Rounds),
-			rule{c.MaxP99Ratio <= 0, "--max-p99-ratio must be above 0"},
-		)
-	}
-	return load, slow, cmp.Or(err, asUsage(load.Validate()), asUsage(slow.Validate()))
+	return load, slow, cmp.Or(err, usage(
+		rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
+		rule{clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
+		rule{!(c.Rate > 0), "--rate must be above 0, for a closed loop hides what slow clients cause"},
+		wrongRounds(c.Rounds),
+		rule{c.MaxP99Ratio <= 0, "--max-p99-ratio must be above 0"},
+	), asUsage(load.Validate()), asUsage(slow.Validate()))
 }
 
 // measure makes the healthy load beside slow clients, which misbehave from the
 // begin of the measured time or keep still.
-func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, int64, error) {
+func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, error) {
 	group, err := slow.Start(ctx)
 	if err != nil {
-		return nil, 0, advised(err)
+		return nil, advised(err)
 	}
 	defer group.Stop()
 	if misbehave {
@@ -94,17 +89,11 @@ func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, sl
 	run, err := p.loaded(ctx, c.pages(c.URL, load.Access), load)
 	counts := group.Stop()
 	if run == nil {
-		return nil, 0, advised(err)
+		return nil, advised(err)
 	}
 	run.Command = "slow"
 	if misbehave {
 		run.Slow = &counts
 	}
-	return run, group.Missed(), err
-}
-
-func (c *slowCmd) judge(both *comparison) {
-	both.ratio("healthy p50, with slow clients over without", with, without, func(r *result.Run) float64 { return r.LatencyMs.P50 })
-	p99 := both.ratio("healthy p99, with slow clients over without", with, without, p99Of)
-	both.judge(p99, "at most", c.MaxP99Ratio)
+	return run, err
 }

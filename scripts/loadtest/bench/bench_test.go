@@ -3,234 +3,205 @@
 package bench
 
 import (
+	"bytes"
 	"context"
-	"fmt"
-	"os"
+	"errors"
+	"io"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"noncegate/scripts/loadtest/traffic"
-	"noncegate/test/lab/guarded"
+	"noncegate/scripts/loadtest/result"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// short measures next to nothing.
-var short = Config{Rounds: 2, Duration: 100 * time.Millisecond, Idle: 10 * time.Millisecond}
-
-// lines collects progress, and may call a function when a line has come.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-	seen func()
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.seen != nil {
-		l.seen()
+func TestEveryRowNamesAScenesSidesAndHasOneTarget(t *testing.T) {
+	for i, r := range rows {
+		at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == r.Scene })
+		if at < 0 {
+			t.Errorf("%s is of no scene", r.Name)
+			continue
+		}
+		has := func(name string) bool {
+			return slices.ContainsFunc(scenes[at].sides, func(s side) bool { return s.name == name })
+		}
+		if !has(r.Over) || r.Under != "" && !has(r.Under) || (r.AtLeast > 0) == (r.AtMost > 0) || r.Figure.write(1) == "" {
+			t.Errorf("%s: sides %q and %q, at least %v, at most %v", r.Name, r.Over, r.Under, r.AtLeast, r.AtMost)
+		}
+		if other := slices.IndexFunc(rows, func(o Row) bool { return o.Name == r.Name }); other != i {
+			t.Errorf("two rows are called %s", r.Name)
+		}
 	}
-	return l.text.Write(p)
-}
-
-func few(signers int) traffic.Load { return closed(8, 4, signers) }
-
-// testScenes has every server and every way to drive it, with little of each.
-func testScenes() []Scene {
-	small := stored{signers: 100, each: 20}
-	status := few(10)
-	status.Mix = traffic.Mix{Allocate: 1, Status: 1}
-	return []Scene{
-		{Name: "servers", Sides: sides(few(10), echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite)},
-		{Name: "drives", factor: 2, Sides: []Side{
-			{Name: "open", server: echo, load: open(20, 1000)},
-			{Name: "idle", server: gatewaySQLite, load: closed(50, 1, 10), drive: idle(short.Idle)},
-			{Name: "slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, true)},
-			{Name: "not slow", server: gatewaySQLite, load: open(20, 500), drive: slow(0.2, false)},
-			{Name: "overload", server: echo, load: status, drive: overload},
-			{Name: "allocations", server: echo, load: allocations(few(10))},
-			{Name: "filled", server: gatewayPostgres, load: few(small.signers), stored: small},
-		}},
-		{Name: "void", Sides: []Side{
-			{Name: "refuses", server: echo, load: status},
-			{Name: "does not start", server: "fast", load: few(1)},
-		}},
-	}
-}
-
-func TestLongEveryServerAndEveryDriveIsMeasuredInAlternation(t *testing.T) {
-	progress := new(lines)
-	c := short
-	c.Progress = progress
-	table := []Row{
-		{Name: "r", Scene: "servers", Over: gatewayPostgres, Under: echo, figure: perSecond, Target: atLeast(1e-6)},
-		{Name: "i", Scene: "drives", Over: "idle", figure: perConnection, Target: atMost(1 << 30)},
-		{Name: "v", Scene: "void", Over: "refuses", Under: "does not start", figure: perSecond},
-	}
-	r, err := run(t.Context(), c, testScenes(), table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range r.Scenes[:2] {
-		for _, side := range s.Sides {
-			if len(side.Samples) != 2 || side.void() != "" || side.Samples[0].Acknowledged == 0 {
-				t.Errorf("%s, %s: %+v, want two samples that count", s.Name, side.Name, side.Samples)
+	for _, s := range scenes {
+		for _, side := range s.sides {
+			if !slices.ContainsFunc(rows, func(r Row) bool { return r.Scene == s.name && (r.Over == side.name || r.Under == side.name) }) {
+				t.Errorf("no row needs %s of %s", side.name, s.name)
 			}
 		}
 	}
-	for i, verdict := range []string{Met, Met, Void} {
-		if got := r.Rows[i]; got.Verdict != verdict {
-			t.Errorf("row %+v, want it %s", got, verdict)
-		}
-	}
-	void := r.Scenes[2].Sides
-	if why := void[0].void(); !strings.Contains(why, "refused: method_not_found") {
-		t.Errorf("a run with refusals is void because of %q", why)
-	}
-	if why := void[1].void(); !strings.Contains(why, `unknown kind "fast"`) {
-		t.Errorf("a server that ends at once is void because of %q, want its words", why)
-	}
-	if r.Host.PostgreSQL == "" || r.Host.Redis == "" || r.Host.FsyncMs <= 0 || r.Host.Cores == 0 || r.Interrupted {
-		t.Errorf("host is %+v", r.Host)
-	}
-	inOrder(t, progress.text.String())
 }
 
-// inOrder looks at the order of the first scene's measurements.
-func inOrder(t *testing.T, progress string) {
-	t.Helper()
-	kinds := []string{echoCoalesce, echo, gatewayPostgres, gatewayChain, naive, redisIncr, gatewaySQLite}
-	var want []string
-	for _, kind := range kinds {
-		want = append(want, "servers, round 1/2, "+kind+":")
+func TestRowsAreChosenByNameWithTheSidesTheyNeed(t *testing.T) {
+	chosen, err := chooseRows([]string{"echo", "sqlite", "soak"})
+	if err != nil || len(chosen) != 3 {
+		t.Fatalf("%v, %v", chosen, err)
 	}
-	slices.Reverse(kinds)
-	for _, kind := range kinds {
-		want = append(want, "servers, round 2/2, "+kind+":")
+	needed := scenesOf(chosen)
+	var sides []string
+	for _, s := range needed[0].sides {
+		sides = append(sides, s.name)
 	}
-	got := strings.Split(progress, "\n")
-	for i := range want {
-		if !strings.HasPrefix(got[i], want[i]) {
-			t.Errorf("line %d is %q, want %s: every second round goes backwards", i, got[i], want[i])
-		}
+	if len(needed) != 2 || strings.Join(sides, " ") != "echo gateway gateway-sqlite" {
+		t.Errorf("%d scenes, the first with %v", len(needed), sides)
+	}
+	if usual, _ := chooseRows(nil); len(usual) != len(rows)-2 {
+		t.Errorf("%d rows by default, want all but the two that take long", len(usual))
 	}
 }
 
-func TestLongAnInterruptedBenchReportsWhatItHasAndLeavesNothing(t *testing.T) {
-	before := leftovers(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c := short
-	c.Rounds, c.Progress = 100, &lines{seen: cancel}
-	only := []Scene{{Name: "s", Sides: sides(few(10), gatewaySQLite, echo)}}
-	r, err := run(ctx, c, only, []Row{{Name: "r", Scene: "s", Over: gatewaySQLite, Under: echo, figure: perSecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Scenes[0].Sides; !r.Interrupted || len(got[0].Samples) != 1 || len(got[1].Samples) != 0 {
-		t.Errorf("report %+v, want one sample of the first side, interrupted", r)
-	}
-	if after := leftovers(t); !slices.Equal(after, before) {
-		t.Errorf("directories for temporary files hold %v, before %v", after, before)
-	}
-}
-
-func leftovers(t *testing.T) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(os.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), "bench") {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
-
-func TestAFilledDatabaseIsMadeOnce(t *testing.T) {
-	k := stored{signers: 100, each: 5}
-	a, err := openArena(t.Context(), new(lines), []Scene{{Sides: []Side{{server: gatewayPostgres}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := a.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	name, err := a.filledDatabase(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := a.filledDatabase(t.Context(), k); again != name || err != nil {
-		t.Errorf("asked for again: %s, %v; want the same", again, err)
-	}
-	a.forgetFilled(t.Context())
-	if len(a.filled) != 0 {
-		t.Errorf("remembered: %v", a.filled)
-	}
-}
-
-func TestServersAreStartedAsTheReportSays(t *testing.T) {
-	t.Setenv("NONCEGATE_MAX_HOLDS", "1")
-	if slices.ContainsFunc(cleanEnvironment(), func(s string) bool { return strings.HasPrefix(s, "NONCEGATE_") }) {
-		t.Error("settings of the environment reach the gateway")
-	}
-	room, err := guarded.Open("benchtest", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &arena{room: room}
-	defer a.close()
-	dir := room.Dir()
-	for kind, want := range map[string]string{
-		gatewayPostgres: "/gateway serve --store S --listen L --admin-listen A --max-holds 4096",
-		gatewaySQLite:   "/gateway serve --store S --listen L --admin-listen A --max-holds 4096",
-		naive:           "/refserver naive -listen L -database S",
-		redisIncr:       "/refserver redis-incr -listen L -redis S",
-		echo:            "/refserver echo -listen L",
+func TestAWrongConfigNamesItsFlag(t *testing.T) {
+	right := Config{Rounds: 1, Duration: time.Second, Soak: time.Minute, Progress: io.Discard}
+	for flag, change := range map[string]func(*Config){
+		"--rows":                func(c *Config) { c.Only = []string{"fast"} },
+		"--rounds":              func(c *Config) { c.Rounds = 0 },
+		"--warmup and --idle":   func(c *Config) { c.Idle = time.Hour },
+		"--duration and --soak": func(c *Config) { c.Duration = 0 },
+		"--warmup":              func(c *Config) { c.Duration = 40 * time.Second },
 	} {
-		args := a.command(kind, "L", "A", store{url: "S"})
-		if got := strings.Join(args, " "); got != dir+want {
-			t.Errorf("%s: %s, want %s", kind, got, want)
+		c := right
+		change(&c)
+		_, err := Run(t.Context(), c)
+		if found, ok := errors.AsType[*ConfigError](err); !ok || found.Flag != flag {
+			t.Errorf("%s: %v", flag, err)
 		}
-	}
-	args := a.command(gatewayEngine, "L", "A", store{url: "S", redis: "R"})
-	if !slices.Contains(args, "--redis") {
-		t.Errorf("a gateway that Redis serves: %s", args)
 	}
 }
 
-func TestFsyncLatencyIsMeasuredOnTheDirectory(t *testing.T) {
-	dir := t.TempDir()
-	took, err := fsyncLatency(dir)
-	if err != nil || took <= 0 || took > time.Minute {
-		t.Errorf("fsyncLatency: %v, %v", took, err)
+// measured is a scene with the p99 of each round of two sides; 0 is a void one.
+func measured(over, under []float64) []Scene {
+	s := Scene{Name: "s", Sides: []Side{{Name: "over"}, {Name: "under"}}}
+	for i, values := range [][]float64{over, under} {
+		for _, v := range values {
+			sample := Sample{Acknowledged: 1, PerSecond: 1000, P99Ms: v, PerConnection: 2048}
+			if v == 0 {
+				sample.Void = "it did not start"
+			}
+			s.Sides[i].Samples = append(s.Sides[i].Samples, sample)
+		}
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	return []Scene{s}
+}
+
+func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
+	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
+	alone := Row{Name: "a", What: "memory", Scene: "s", Over: "over", Figure: perConnection, AtLeast: 2048}
+	for _, test := range []struct {
+		row         Row
+		over, under []float64
+		verdict     string
+		median      float64
+	}{
+		{ratio, []float64{2, 8, 3}, []float64{2, 2, 2}, Met, 1.5},
+		{ratio, []float64{5, 8, 3}, []float64{2, 2, 2}, Missed, 2.5},
+		{ratio, []float64{5, 0, 3}, []float64{2, 2, 2}, Void, 2},
+		{ratio, []float64{5, 4}, []float64{2, 0}, Void, 2.5},
+		{ratio, []float64{5, 4}, []float64{2}, Missed, 2.5}, // interrupted amid a round
+		{ratio, nil, nil, Void, 0},
+		{alone, []float64{1}, nil, Met, 2048},
+	} {
+		got := test.row.judge(measured(test.over, test.under))
+		if got.Verdict != test.verdict || got.Median != test.median || (got.Verdict == Void) != (got.Why != "") {
+			t.Errorf("%v ÷ %v: %+v, want %s, %v", test.over, test.under, got, test.verdict, test.median)
+		}
 	}
 }
 
-func TestResidentMemoryIsReadFromProc(t *testing.T) {
-	if _, err := os.Stat("/proc/self/status"); err != nil {
-		if got := residentBytes(os.Getpid()); got != 0 {
-			t.Errorf("without /proc: %v bytes, want 0", got)
+func TestTheReportShowsRowsAndSides(t *testing.T) {
+	scenes := measured([]float64{5, 3}, []float64{2, 2})
+	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
+	r := &Report{Settings: map[string]string{"rounds": "2"}, Scenes: scenes, Rows: []Row{ratio.judge(scenes)}}
+	var text, markdown, machine bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), r.WriteMarkdown(&markdown), r.WriteJSON(&machine)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"≤ 2.00", "2.00", "1.50 … 2.50 (2)", "met", "4.00 ms ÷ 2.00 ms", "1,000/s"} {
+		if !strings.Contains(text.String(), want) || !strings.Contains(markdown.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
 		}
-		return
 	}
-	if got := residentBytes(os.Getpid()); got < 1<<20 || got > 1<<33 {
-		t.Errorf("this process has %v bytes", got)
+	if _, void := r.IsVoid(); void || !strings.Contains(machine.String(), `"verdict": "met"`) {
+		t.Error(machine.String())
 	}
-	if got := residentBytes(-1); got != 0 {
-		t.Errorf("a process that is not there has %s", fmt.Sprint(got))
+}
+
+func TestASampleOfARunThatMissedSomethingIsVoid(t *testing.T) {
+	for name, r := range map[string]*result.Run{
+		"nothing was acknowledged": {},
+		"refused: server_busy 2":   {Acknowledged: 98, Refused: map[string]int64{"server_busy": 2}},
+		"connections lost":         {Acknowledged: 98, Lost: map[string]int64{"reset": 1}},
+		"1 requests unanswered":    {Acknowledged: 98, Failed: 1},
+		"1 never sent":             {Acknowledged: 98, Unsent: 1},
+	} {
+		if s := sampleOf(r, 0.01); !strings.Contains(s.Void, name) {
+			t.Errorf("%s: %q", name, s.Void)
+		}
+	}
+	if s := sampleOf(&result.Run{Acknowledged: 99, Refused: map[string]int64{"server_busy": 1}}, 0.01); s.Void != "" || len(s.Notes) != 1 {
+		t.Errorf("%+v, want a note of what may be refused", s)
+	}
+}
+
+func TestASoakFailsByWhatGrowsAndIsVoidWhenItIsTooShort(t *testing.T) {
+	stage := func(g result.Growth) *result.Run {
+		return &result.Run{Acknowledged: 5000, Nodes: []result.Node{{Stages: []result.Stage{{Name: "commitMs", Growth: g}}}}}
+	}
+	for _, test := range []struct {
+		run     *result.Run
+		before  Sample
+		dead    result.Growth
+		verdict string
+		void    bool
+	}{
+		{stage(result.Growth{}), Sample{}, result.Growth{}, pass, false},
+		{stage(result.Growth{Grows: true}), Sample{}, result.Growth{}, "FAIL: growth of commitMs", false},
+		{stage(result.Growth{}), Sample{}, result.Growth{Grows: true}, "FAIL: dead rows grow", false},
+		{stage(result.Growth{}), Sample{Void: "3 refused"}, result.Growth{}, "FAIL: 3 refused", false},
+		{stage(result.Growth{Unknown: true}), Sample{}, result.Growth{}, pass, true},
+		{stage(result.Growth{}), Sample{}, result.Growth{Unknown: true}, pass, true},
+	} {
+		s := test.before
+		s.judgeSoak(test.run, test.dead)
+		if !strings.HasPrefix(s.Verdict, test.verdict) || (s.Void != "") != test.void {
+			t.Errorf("%+v: %q, void %q", test, s.Verdict, s.Void)
+		}
+	}
+}
+
+// TestLongEverySceneIsMeasured: with loads that any machine carries. What they find is not judged.
+func TestLongEverySceneIsMeasured(t *testing.T) {
+	usual, signers := scenes, fullSigners
+	t.Cleanup(func() { scenes, fullSigners = usual, signers })
+	fullSigners = 1000
+	scenes = nil
+	for _, s := range usual {
+		s.sides = slices.Clone(s.sides)
+		for i := range s.sides {
+			l := &s.sides[i].load
+			l.Connections, l.Inflight, l.Rate, l.Signers.Count = 10, 2, min(l.Rate, 100), min(l.Signers.Count, 100)
+		}
+		scenes = append(scenes, s)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	r, err := Run(ctx, Config{Only: []string{"all"}, Rounds: 1, Duration: 500 * time.Millisecond, Soak: 14 * time.Second, Progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, void := r.IsVoid(); void || len(r.Rows) != len(rows) || r.Interrupted {
+		t.Errorf("%d rows, void: %s", len(r.Rows), why)
 	}
 }

@@ -6,155 +6,263 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"noncegate/nonce"
+	"noncegate/scripts/loadtest/observe"
+	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/wait"
 )
 
-// drive loads a running server and tells what it found. A sample comes with a
-// reason when it is void; an error says that there is none.
-type drive func(ctx context.Context, srv *server, l traffic.Load) (Sample, error)
+// drive loads running servers and tells what it found. A sample comes with a reason when it is
+// void; an error says that there is none.
+type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error)
 
-// plain is the load as it is, of which nothing may be refused.
-func plain(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-	return load(ctx, srv, l, 0)
+// plain is the load as it is, of which nothing may be refused. A gateway of the performance
+// engine must still have it afterwards.
+func plain(ctx context.Context, _ *arena, on servers, l traffic.Load) (Sample, error) {
+	s, err := loaded(ctx, on, 0, l)
+	if err != nil || on[0].kind != engineFar {
+		return s, err
+	}
+	state, err := on[0].askEngine(ctx, http.MethodGet, "/engine", nil)
+	if err == nil && state != performance {
+		s.Void = "the gateway has left the engine: it is " + state
+	}
+	return s, err
 }
 
-// overload is a load that may be more than the gateway admits: what it refuses is
-// noted, and is an answer.
-func overload(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-	return load(ctx, srv, l, 1)
-}
-
-// load makes a load of which a share may be refused.
-func load(ctx context.Context, srv *server, l traffic.Load, refusable float64) (Sample, error) {
-	r, err := l.Run(ctx)
-	if err != nil {
+// loaded makes loads at the same time, and tells of them as of one, with the latency of the
+// worst. A share of the requests may be refused.
+func loaded(ctx context.Context, on servers, refusable float64, loads ...traffic.Load) (sum Sample, err error) {
+	runs := make([]*result.Run, len(loads))
+	var g errgroup.Group
+	for i, l := range loads {
+		g.Go(func() (err error) { runs[i], err = l.Run(ctx); return err })
+	}
+	if err := g.Wait(); err != nil {
 		return Sample{}, err
 	}
-	s := sampleOf(r, refusable)
-	s.Resident = residentBytes(srv.proc.PID())
-	return s, nil
+	for _, r := range runs {
+		sum.add(sampleOf(r, refusable))
+	}
+	sum.Resident = on.resident()
+	return sum, nil
 }
 
-// beside has watch run while a load is measured: until its context ends, which is when the
-// measured time is over. How watch failed is to be asked once the load has run.
-func beside(ctx context.Context, l *traffic.Load, watch func(context.Context) error) (failed func() error) {
-	watching, over := context.WithCancel(ctx)
-	var runs sync.WaitGroup
-	var err error
-	l.BeginMeasure = func() { runs.Go(func() { err = watch(watching) }) }
-	l.EndMeasure = func() {
-		over()
-		runs.Wait()
-	}
-	return func() error {
-		over()
-		return err
-	}
-}
-
-// sampleOf is what the bench needs of a run. Of a run in which more than the
-// refusable share was refused, or anything was lost, no figure counts: it answered
-// less than it was asked. What was refused below that share is noted.
+// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share
+// was refused, or anything was lost, no figure counts: it answered less than it was asked.
 func sampleOf(r *result.Run, refusable float64) Sample {
-	s := Sample{Acknowledged: r.Acknowledged, PerSecond: r.PerSecond, P50Ms: r.LatencyMs.P50, P99Ms: r.LatencyMs.P99}
+	handOuts := r.Methods[traffic.Allocate.String()].LatencyMs
+	s := Sample{
+		Acknowledged: r.Acknowledged, PerSecond: r.PerSecond, P50Ms: r.LatencyMs.P50, P99Ms: r.LatencyMs.P99,
+		HandOutP50Ms: handOuts.P50, HandOutP99Ms: handOuts.P99,
+	}
 	var reasons []string
 	if n := r.Refusals(); n > 0 {
-		s.Notes = map[string]float64{"refused": float64(n)}
+		s.Notes = append(s.Notes, fmt.Sprintf("%d refused", n))
 		if float64(n) > refusable*float64(r.Acknowledged+n) {
-			for reason, n := range r.Refused {
-				reasons = append(reasons, fmt.Sprintf("%d refused: %s", n, reason))
-			}
+			reasons = append(reasons, "refused: "+report.Tally(r.Refused))
 		}
 	}
-	for reason, n := range r.Lost {
-		reasons = append(reasons, fmt.Sprintf("%d connections lost: %s", n, reason))
+	if len(r.Lost) > 0 {
+		reasons = append(reasons, "connections lost: "+report.Tally(r.Lost))
 	}
-	if r.Failed > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d requests unanswered", r.Failed))
-	}
-	if r.Unsent > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d requests never sent", r.Unsent))
+	if r.Failed+r.Unsent > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d requests unanswered, %d never sent", r.Failed, r.Unsent))
 	}
 	if r.Acknowledged == 0 {
 		reasons = append(reasons, "nothing was acknowledged")
 	}
-	slices.Sort(reasons)
-	s.Void = strings.Join(reasons, ", ")
+	s.Void = strings.Join(reasons, "; ")
 	return s
 }
 
-// residentBytes is the resident memory of a process, 0 where /proc does not tell.
-func residentBytes(pid int) float64 {
-	kib := 0.0
-	fmt.Sscan(procField(fmt.Sprintf("/proc/%d/status", pid), "\nVmRSS:"), &kib) // 0 when it is not there
-	return kib * 1024
-}
-
-// errNoProc is why memory cannot be measured.
-var errNoProc = errors.New("resident memory is read from /proc, which only Linux has")
-
-// idle opens the load's connections, sends one request on each, leaves them alone
-// for a while, and reads what memory the server has come to have for them. It does
-// not answer pings meanwhile; see maxIdle.
-func idle(while time.Duration) drive {
-	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		if srv.atStart == 0 {
-			return Sample{}, errNoProc
-		}
-		release, err := l.OpenIdle(ctx)
-		if err != nil {
-			return Sample{}, err
-		}
-		defer release()
-		if err := wait.For(ctx, while); err != nil {
-			return Sample{}, err
-		}
-		now := residentBytes(srv.proc.PID())
-		return Sample{
-			Acknowledged: int64(l.Connections), Resident: now,
-			PerConnection: (now - srv.atStart) / float64(l.Connections),
-		}, nil
+// idle opens the load's connections, sends one request on each, leaves them alone for a while,
+// and reads what memory the server has come to have for them.
+func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+	if on[0].atStart == 0 {
+		return Sample{}, errors.New("resident memory is read from /proc, which only Linux has")
 	}
+	release, err := l.OpenIdle(ctx)
+	if err != nil {
+		return Sample{}, err
+	}
+	defer release()
+	if err := wait.For(ctx, a.Idle); err != nil {
+		return Sample{}, err
+	}
+	now := on.resident()
+	return Sample{Acknowledged: int64(l.Connections), Resident: now, PerConnection: (now - on[0].atStart) / float64(l.Connections)}, nil
 }
 
-// busyShare of the healthy clients' requests may be told server_busy: slow clients
-// are allowed to cost admission, which is refused at once and retried, within
-// bounds. The table notes how many were.
-const busyShare = 0.01
+const (
+	slowShare = 0.2
+	// busyShare of the healthy clients' requests may be told server_busy: slow clients are
+	// allowed to cost admission, which is refused at once and retried, within bounds.
+	busyShare = 0.01
+)
 
-// slow makes a share of the load's clients slow ones: they subscribe to all
-// signers, send what would have been theirs of the rate, and read nothing. Without
-// misbehave they stay connected and idle, so that the healthy clients are as many
-// and send as much in both; those alone are what the sample tells of.
-func slow(share float64, misbehave bool) drive {
-	return func(ctx context.Context, srv *server, l traffic.Load) (Sample, error) {
-		clients := int(share * float64(l.Connections))
+// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what
+// would have been theirs of the rate, and read nothing. Without misbehave they stay connected
+// and idle, so that the healthy clients, of whom alone the sample tells, are as many in both.
+func slow(misbehave bool) drive {
+	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (Sample, error) {
 		bad := traffic.Slow{
-			URLs: l.URLs, Clients: clients, Behaviour: traffic.StopReading, Rate: share * l.Rate, Signers: l.Signers,
+			URLs: l.URLs, Clients: int(slowShare * float64(l.Connections)), Behaviour: traffic.StopReading,
+			Rate: slowShare * l.Rate, Signers: l.Signers,
 		}
 		group, err := bad.Start(ctx)
 		if err != nil {
 			return Sample{}, err
 		}
 		defer group.Stop()
-		l.Connections -= clients
+		l.Connections -= bad.Clients
 		l.Rate -= bad.Rate
 		if misbehave {
 			l.BeginMeasure = group.Misbehave
 		}
-		sample, err := load(ctx, srv, l, busyShare)
-		if err != nil || !misbehave {
-			return sample, err
+		sample, err := loaded(ctx, on, busyShare, l)
+		if misbehave {
+			sample.Notes = append(sample.Notes, fmt.Sprintf("%d slow clients kicked", group.Stop().Kicked))
 		}
-		counts := group.Stop()
-		sample.note("slow clients kicked", float64(counts.Kicked))
-		return sample, nil
+		return sample, err
+	}
+}
+
+// How long nothing may move before the nodes are believed to have shared the shards out.
+const (
+	balanceTimeout = 30 * time.Second
+	balanceRest    = 3 * time.Second
+)
+
+// atOwners makes the load in as many parts as there are nodes: a connection asks for signers
+// that its node owns.
+func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+	owners, err := a.awaitBalance(ctx, on)
+	if err != nil {
+		return Sample{}, err
+	}
+	parts := make([]traffic.Load, len(on))
+	for i, s := range on {
+		parts[i] = l
+		parts[i].URLs = []string{s.url}
+		parts[i].Connections = l.Connections*(i+1)/len(on) - l.Connections*i/len(on)
+		parts[i].Signers.Accounts = []int64{}
+	}
+	for account := range l.Signers.Count {
+		owner := owners[nonce.ShardOf(l.Signers.Name(account), len(owners))]
+		part := &parts[slices.IndexFunc(on, func(s *server) bool { return s.id == owner })]
+		part.Signers.Accounts = append(part.Signers.Accounts, int64(account))
+		part.Signers.Count = len(part.Signers.Accounts)
+	}
+	return loaded(ctx, on, 0, parts...)
+}
+
+// awaitBalance waits until every node owns shards and none has moved for a while, and tells
+// whose each shard is.
+func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, err error) {
+	conn, err := pgx.Connect(ctx, on[0].store)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeoutCause(ctx, balanceTimeout, errors.New("the nodes do not share the shards out"))
+	defer cancel()
+	since := time.Now()
+	err = wait.Until(ctx, readyPoll, func() (bool, error) {
+		rows, err := conn.Query(ctx, `SELECT owner_node FROM shard ORDER BY shard_id`)
+		if err != nil {
+			return false, err
+		}
+		now, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return false, err
+		}
+		idle := slices.ContainsFunc(on, func(s *server) bool { return !slices.Contains(now, s.id) })
+		if !slices.Equal(now, owners) || slices.Contains(now, "") || idle {
+			owners, since = now, time.Now()
+		}
+		return time.Since(since) > balanceRest, nil
+	})
+	return owners, err
+}
+
+// pass is the verdict of a soak in which nothing was wrong.
+const pass = "PASS"
+
+// deadUnit is how many dead rows weigh as a millisecond does where a queue is said to grow:
+// what nobody notices.
+const deadUnit = 1000
+
+// soak finds the throughput that lasts, then makes half of it, and passes judgement on what the
+// gateway and PostgreSQL say meanwhile.
+func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+	l.Subscribers, l.Duration = 2, 3*a.Soak/10
+	peak, err := loaded(ctx, on, 0, l)
+	if err != nil || peak.Void != "" {
+		peak.Void = "the lasting peak: " + peak.Void
+		return peak, err
+	}
+	conn, err := pgx.Connect(ctx, on[0].store)
+	if err != nil {
+		return Sample{}, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, a.Soak
+	queues := observe.Start(ctx, []string{on[0].admin + "/metrics"})
+	defer queues.End()
+	var dead []result.Point
+	var looked error
+	l.BeginMeasure, l.EndMeasure = queues.Begin, func() { queues.End() }
+	l.Progress = func(second result.Second) {
+		var rows float64
+		err := conn.QueryRow(ctx, `SELECT coalesce(sum(n_dead_tup), 0)::float8 FROM pg_stat_user_tables`).Scan(&rows)
+		looked = errors.Join(looked, err)
+		dead = append(dead, result.Point{At: second.At, Value: rows / deadUnit})
+	}
+	r, err := l.Run(ctx)
+	if err = errors.Join(err, looked); err != nil {
+		return Sample{}, err
+	}
+	r.Nodes = queues.End()
+	s := sampleOf(r, 0)
+	s.Resident = on.resident()
+	s.Notes = append(s.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.PerSecond)))
+	s.judgeSoak(r, observe.GrowthOf(dead, nil, a.Soak))
+	return s, nil
+}
+
+// judgeSoak sets the verdict. What makes another sample void is what a soak fails by; one that
+// is too short to tell is void.
+func (s *Sample) judgeSoak(r *result.Run, dead result.Growth) {
+	var failed []string
+	if s.Void != "" {
+		failed, s.Void = []string{s.Void}, ""
+	}
+	report.Judge(r, report.Criteria{MaxFailedShare: -1, MaxLost: -1, Growth: true})
+	for _, v := range r.Verdicts {
+		if v.Unknown && v.Name == "growth of commitMs" || dead.Unknown {
+			s.Void = "too short to tell what grows"
+		}
+		if !v.Passed {
+			failed = append(failed, v.Name+": "+v.Got)
+		}
+	}
+	if dead.Grows {
+		failed = append(failed, fmt.Sprintf("dead rows grow: median %s in the first third, %s in the last",
+			whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird)))
+	}
+	s.Verdict = pass
+	if len(failed) > 0 {
+		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
 	}
 }

@@ -16,78 +16,43 @@ import (
 // Host is what figures depend on.
 type Host struct {
 	Date       string  `json:"date"`
-	System     string  `json:"system"`
 	CPU        string  `json:"cpu"`
 	Cores      int     `json:"cores"`
-	Memory     float64 `json:"memoryBytes"`
+	MemoryKiB  float64 `json:"memoryKiB"`
 	Go         string  `json:"go"`
 	PostgreSQL string  `json:"postgresql"`
-	Redis      string  `json:"redis,omitempty"` // when it takes part
-	Commit     string  `json:"commit"`
+	Commit     string  `json:"commit"`  // "": git cannot tell; with a plus: the tree was changed since
 	FsyncMs    float64 `json:"fsyncMs"` // median, on the database's disk
 }
 
-func describeHost(ctx context.Context, a *arena) (Host, error) {
-	h := Host{
-		Date:   time.Now().UTC().Format(time.RFC3339),
-		System: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU:    cpuModel(),
-		Cores:  runtime.NumCPU(),
-		Memory: memoryBytes(),
-		Go:     runtime.Version(),
-		Commit: commit(ctx),
+func describeHost(ctx context.Context, a *arena) (h Host, err error) {
+	cpu, _, _ := strings.Cut(procField("/proc/cpuinfo", "model name\t: "), "\n")
+	h = Host{Date: time.Now().UTC().Format(time.DateOnly), CPU: cpu, Cores: runtime.NumCPU(), Go: runtime.Version()}
+	fmt.Sscan(procField("/proc/meminfo", "MemTotal:"), &h.MemoryKiB) // 0 when it is not there
+	if head, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output(); err == nil {
+		h.Commit = strings.TrimSpace(string(head))
 	}
 	if err := a.admin.QueryRow(ctx, "SHOW server_version").Scan(&h.PostgreSQL); err != nil {
-		return Host{}, err
+		return h, err
 	}
-	if a.usesRedis() {
-		h.Redis = redisVersion(ctx)
-	}
-	fsync, err := fsyncLatency(a.pg.Dir())
-	h.FsyncMs = float64(fsync.Microseconds()) / 1000
+	h.FsyncMs, err = fsyncMs(a.pg.Dir())
 	return h, err
 }
 
-// commit is what the tree is built from, with a plus when it was changed since,
-// and empty where git cannot tell.
-func commit(ctx context.Context) string {
-	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
-	if err != nil {
-		return ""
-	}
-	changed, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
-	mark := ""
-	if err != nil || len(changed) > 0 {
-		mark = "+"
-	}
-	return strings.TrimSpace(string(head)) + mark
+// String is the host for people.
+func (h Host) String() string {
+	return fmt.Sprintf("%s, %d cores %s, %.0f GiB, %s, PostgreSQL %s, commit %s, an fsync takes %.2f ms (median)",
+		h.Date, h.Cores, h.CPU, h.MemoryKiB/(1<<20), h.Go, h.PostgreSQL, h.Commit, h.FsyncMs)
 }
 
-// redisVersion is the version in what redis-server says of itself.
-func redisVersion(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
-	if err != nil {
-		return ""
-	}
-	_, rest, _ := strings.Cut(string(out), "v=")
-	version, _, _ := strings.Cut(rest, " ")
-	return version
-}
-
-// cpuModel is what Linux calls the processor, empty elsewhere.
-func cpuModel() string {
-	model, _, _ := strings.Cut(procField("/proc/cpuinfo", "model name\t: "), "\n")
-	return model
-}
-
-// memoryBytes is the machine's memory, 0 where /proc does not tell.
-func memoryBytes() (kib float64) {
-	fmt.Sscan(procField("/proc/meminfo", "MemTotal:"), &kib) // 0 when it is not there
+// residentBytes is the resident memory of a process, 0 where /proc does not tell.
+func residentBytes(pid int) float64 {
+	kib := 0.0
+	fmt.Sscan(procField(fmt.Sprintf("/proc/%d/status", pid), "\nVmRSS:"), &kib) // 0 when it is not there
 	return kib * 1024
 }
 
-// procField is what follows the first of a name in a file, empty when there is
-// none.
+// procField is what follows the first of a name in a file, empty when there is none.
 func procField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -97,9 +62,9 @@ func procField(path, name string) string {
 	return rest
 }
 
-// fsyncLatency is the median time of writing a page of a log and syncing it, as
-// a commit does, over at most a second.
-func fsyncLatency(dir string) (time.Duration, error) {
+// fsyncMs is the median time of writing a page of a log and syncing it, as a commit does,
+// over at most a second.
+func fsyncMs(dir string) (float64, error) {
 	f, err := os.CreateTemp(dir, "fsync")
 	if err != nil {
 		return 0, err
@@ -119,24 +84,5 @@ func fsyncLatency(dir string) (time.Duration, error) {
 		took = append(took, time.Since(start))
 	}
 	slices.Sort(took)
-	return took[len(took)/2], nil
-}
-
-// String is the host for people.
-func (h Host) String() string {
-	parts := []string{h.Date, h.System, fmt.Sprintf("%d cores", h.Cores)}
-	if h.CPU != "" {
-		parts[2] += " " + h.CPU
-	}
-	if h.Memory > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f GiB", h.Memory/(1<<30)))
-	}
-	parts = append(parts, h.Go, "PostgreSQL "+h.PostgreSQL)
-	if h.Redis != "" {
-		parts = append(parts, "Redis "+h.Redis)
-	}
-	if h.Commit != "" {
-		parts = append(parts, "commit "+h.Commit)
-	}
-	return strings.Join(append(parts, fmt.Sprintf("an fsync takes %.2f ms (median)", h.FsyncMs)), ", ")
+	return float64(took[len(took)/2].Microseconds()) / 1000, nil
 }

@@ -4,49 +4,50 @@ package bench
 
 import (
 	"cmp"
-	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 
 	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/table"
-	"noncegate/scripts/loadtest/traffic"
 )
 
-// Report is everything a bench found out. Its JSON form is what machines read, so
-// a field keeps its name.
+// Report is everything a bench found out. Its JSON form is what machines read, so a field
+// keeps its name.
 type Report struct {
 	Host     Host              `json:"host"`
-	Settings map[string]string `json:"settings"` // of the bench and of the stores
+	Settings map[string]string `json:"settings"` // of the bench and of the servers
 	Seconds  float64           `json:"seconds"`
-	// Interrupted says that the bench was ended from outside: rows have fewer
-	// rounds than asked for, or none.
+	// Interrupted says that the bench was ended from outside: rows have fewer rounds than
+	// asked for, or none.
 	Interrupted bool    `json:"interrupted,omitempty"`
-	Rows        []Row   `json:"rows,omitempty"`
+	Rows        []Row   `json:"rows"`
 	Scenes      []Scene `json:"scenes"`
 }
 
-// Row is one line of the table.
+// Row is a figure of one side over that of another, or alone, and its target: one of the two
+// bounds.
 type Row struct {
-	Name   string    `json:"name"`
-	What   string    `json:"what"`
-	Scene  string    `json:"scene"`
-	Over   string    `json:"over"`            // side
-	Under  string    `json:"under,omitempty"` // side it is divided by; empty: the figure alone
-	Figure string    `json:"figure"`          // field of Sample
-	Unit   string    `json:"unit,omitempty"`  // of a figure alone
-	Target *Target   `json:"target,omitempty"`
-	Values []float64 `json:"values"` // one a round
-	Median float64   `json:"median"`
-	// Verdict is met, missed, void, or empty without a target.
-	Verdict string `json:"verdict,omitempty"`
-	Why     string `json:"why,omitempty"` // it is void
+	Name    string    `json:"name"`
+	What    string    `json:"what"`
+	Scene   string    `json:"scene"`
+	Over    string    `json:"over"`            // side
+	Under   string    `json:"under,omitempty"` // side it is divided by; empty: the figure alone
+	Figure  Figure    `json:"figure"`
+	AtLeast float64   `json:"atLeast,omitempty"`
+	AtMost  float64   `json:"atMost,omitempty"`
+	Values  []float64 `json:"values"` // one a round
+	Median  float64   `json:"median"`
+	Verdict string    `json:"verdict"`       // met, missed, or void
+	Why     string    `json:"why,omitempty"` // it is void
 
-	figure figure
-	long   bool   // measured only when it is asked for
-	group  string // a name by which it is asked for with others
+	long bool // measured only when it is asked for
 }
 
 // The verdicts of a Row.
@@ -56,161 +57,115 @@ const (
 	Void   = "void"
 )
 
-// Target is what the median should be.
-type Target struct {
-	AtLeast float64 `json:"atLeast,omitempty"`
-	AtMost  float64 `json:"atMost,omitempty"`
-}
-
-// met reports whether a median is on the right side; a target names one bound.
-func (t Target) met(median float64) bool {
-	if t.AtMost > 0 {
-		return median <= t.AtMost
-	}
-	return median >= t.AtLeast
-}
-
 // Scene is what was measured in alternation.
 type Scene struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Sides []Side `json:"sides"`
-
-	// factor times the bench's duration is measured; 0 is 1. More where what is
-	// measured takes time to show.
-	factor int
-	once   bool                     // one round is enough, and its sides are measured together or not at all
-	layout func(*Scene) table.Table // of its table; nil: that of most
 }
 
-// Side is one server under one load.
+// Side is what was found of servers under a load.
 type Side struct {
 	Name    string   `json:"name"`
 	Samples []Sample `json:"samples"` // one a round
-
-	server string // one of the kinds of servers
-	load   traffic.Load
-	stored stored // what the store holds before; only gateway-postgres has any
-	drive  drive  // nil: plain
-
-	// nodes are the gateways of a cluster over one fresh PostgreSQL, which is measured
-	// instead of one server: then of the above there is only the name.
-	nodes      []nodeKind
-	driveNodes func(ctx context.Context, cl *cluster, c Config) (Sample, error)
 }
 
 // Sample is what one measurement found. A figure that was not measured is 0.
 type Sample struct {
-	Acknowledged int64   `json:"acknowledged"`
-	PerSecond    float64 `json:"perSecond"` // acknowledged
-	P50Ms        float64 `json:"p50Ms"`
-	P99Ms        float64 `json:"p99Ms"`
-	// Resident is the server's resident memory right after the load, in bytes;
-	// 0 where there is no /proc.
-	Resident float64 `json:"residentBytes,omitempty"`
-	// PerConnection is the resident memory an idle connection adds, in bytes.
-	PerConnection float64 `json:"bytesPerConnection,omitempty"`
-	// Notes are figures beside the point, such as how many slow clients were
-	// kicked.
-	Notes map[string]float64 `json:"notes,omitempty"`
-	// Verdict is that of a soak: PASS, or FAIL and why.
-	Verdict string `json:"verdict,omitempty"`
-	// Void says why the figures count for nothing, empty when they do.
-	Void string `json:"void,omitempty"`
+	Acknowledged  int64    `json:"acknowledged"`
+	PerSecond     float64  `json:"perSecond"` // acknowledged
+	P50Ms         float64  `json:"p50Ms"`
+	P99Ms         float64  `json:"p99Ms"`
+	HandOutP50Ms  float64  `json:"handOutP50Ms"`
+	HandOutP99Ms  float64  `json:"handOutP99Ms"`
+	Resident      float64  `json:"residentBytes,omitempty"`      // of the servers, right after the load
+	PerConnection float64  `json:"bytesPerConnection,omitempty"` // resident memory that an idle connection adds
+	Notes         []string `json:"notes,omitempty"`
+	Verdict       string   `json:"verdict,omitempty"` // of a soak: PASS, or FAIL and why
+	Void          string   `json:"void,omitempty"`    // why the figures count for nothing; empty: they do
+}
+
+// add takes in what another load found at the same time.
+func (s *Sample) add(o Sample) {
+	s.Acknowledged += o.Acknowledged
+	s.PerSecond += o.PerSecond
+	s.P50Ms, s.P99Ms = max(s.P50Ms, o.P50Ms), max(s.P99Ms, o.P99Ms)
+	s.HandOutP50Ms, s.HandOutP99Ms = max(s.HandOutP50Ms, o.HandOutP50Ms), max(s.HandOutP99Ms, o.HandOutP99Ms)
+	s.Notes, s.Void = append(s.Notes, o.Notes...), cmp.Or(s.Void, o.Void)
 }
 
 // String is the sample in a line.
 func (s Sample) String() string {
-	if s.Void != "" {
+	switch {
+	case s.Void != "":
 		return "VOID: " + s.Void
+	case s.PerConnection != 0:
+		return perConnection.write(s.PerConnection) + " a connection"
 	}
-	if s.PerConnection != 0 {
-		return kibibytes(s.PerConnection) + " a connection"
-	}
-	if s.PerSecond == 0 {
-		return s.counts()
-	}
-	text := fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms", whole(s.PerSecond), milli(s.P50Ms), milli(s.P99Ms))
-	if s.Verdict != "" {
-		text += ", " + s.Verdict
-	}
-	return text
+	return strings.TrimSpace(fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms %s", whole(s.PerSecond), fixed(s.P50Ms), fixed(s.P99Ms), s.Verdict))
 }
 
-// counts is what was noted in a line, but for what never happened.
-func (s Sample) counts() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(s.Notes)) {
-		if v := s.Notes[name]; v != 0 {
-			parts = append(parts, name+" "+rate(v))
-		}
+// Figure is one number of a sample, by its name in JSON.
+type Figure string
+
+// The figures of rows.
+const (
+	perSecond     Figure = "perSecond"
+	p50           Figure = "p50Ms"
+	p99           Figure = "p99Ms"
+	handOutP50    Figure = "handOutP50Ms"
+	handOutP99    Figure = "handOutP99Ms"
+	perConnection Figure = "bytesPerConnection"
+	passed        Figure = "verdict" // 1 for PASS, and -1 for FAIL: what is 0 was not measured
+)
+
+func (f Figure) of(s Sample) float64 {
+	if f == passed && s.Verdict != pass {
+		return -1
 	}
-	return strings.Join(parts, "; ")
+	return map[Figure]float64{
+		perSecond: s.PerSecond, p50: s.P50Ms, p99: s.P99Ms, handOutP50: s.HandOutP50Ms, handOutP99: s.HandOutP99Ms,
+		perConnection: s.PerConnection, passed: 1,
+	}[f]
 }
 
-// IsVoid reports whether a row or a measurement counts for nothing, and why the
-// first one does.
+// write is a figure that stands alone.
+func (f Figure) write(v float64) string {
+	switch f {
+	case perSecond:
+		return whole(v) + "/s"
+	case perConnection:
+		return strconv.FormatFloat(v/(1<<10), 'f', 1, 64) + " KiB"
+	case passed:
+		return map[bool]string{true: pass, false: "FAIL"}[v > 0]
+	}
+	return fixed(v) + " ms"
+}
+
+// IsVoid reports whether a row counts for nothing, and why the first one does.
 func (r *Report) IsVoid() (why string, void bool) {
-	for _, row := range r.Rows {
-		if row.Verdict == Void {
-			return row.Name + ": " + row.Why, true
-		}
+	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Verdict == Void })
+	if i < 0 {
+		return "", false
 	}
-	for _, scene := range r.Scenes {
-		for _, side := range scene.Sides {
-			if why := side.void(); why != "" {
-				return scene.Name + ", " + side.Name + ": " + why, true
-			}
-		}
-	}
-	return "", false
+	return r.Rows[i].Name + ": " + r.Rows[i].Why, true
 }
 
-func (s *Side) void() string {
-	for _, sample := range s.Samples {
-		if sample.Void != "" {
-			return sample.Void
-		}
-	}
-	return ""
-}
-
-// judge fills in the rows from what was measured. A row that was not reached is
-// void.
-func judge(rows []Row, scenes []Scene) []Row {
-	out := slices.Clone(rows)
-	for i := range out {
-		r := &out[i]
-		r.Figure = r.figure.name
-		if r.Under == "" {
-			r.Unit = r.figure.unit
-		}
-		at := slices.IndexFunc(scenes, func(s Scene) bool { return s.Name == r.Scene })
-		if at < 0 {
-			r.Verdict, r.Why = Void, "not measured"
-		} else {
-			r.judge(scenes[at])
-		}
-	}
-	return out
-}
-
-// judge computes values, median and verdict. A round in which a side was void
-// gives no value.
-func (r *Row) judge(s Scene) {
-	over, under := s.side(r.Over), s.side(r.Under)
-	for i, sample := range over.Samples {
-		value, err := r.figure.of(sample), sample.Void
+// judge fills in values, median and verdict. A round in which a side was void gives no value
+// and makes the row void.
+func (r Row) judge(scenes []Scene) Row {
+	over, under := find(scenes, r.Scene, r.Over), find(scenes, r.Scene, r.Under)
+	for i, sample := range over {
+		value, err := r.Figure.of(sample), sample.Void
 		if r.Under != "" {
-			if i == len(under.Samples) {
+			if i == len(under) {
 				break // interrupted amid a round
 			}
-			divisor := r.figure.of(under.Samples[i])
-			err = cmp.Or(err, under.Samples[i].Void)
-			if divisor == 0 {
-				err = cmp.Or(err, "nothing to divide by")
-			} else {
+			err = cmp.Or(err, under[i].Void)
+			if divisor := r.Figure.of(under[i]); divisor > 0 {
 				value /= divisor
+			} else {
+				err = cmp.Or(err, "nothing to divide by")
 			}
 		}
 		if err != "" {
@@ -220,36 +175,129 @@ func (r *Row) judge(s Scene) {
 		r.Values = append(r.Values, value)
 	}
 	r.Median = rounds.Median(r.Values)
+	if len(r.Values) == 0 {
+		r.Why = cmp.Or(r.Why, "not measured")
+	}
 	switch {
 	case r.Why != "":
 		r.Verdict = Void
-	case len(r.Values) == 0:
-		r.Verdict, r.Why = Void, "not measured"
-	case r.Target == nil:
-	case r.Target.met(r.Median):
+	case r.AtMost > 0 && r.Median <= r.AtMost, r.AtMost == 0 && r.Median >= r.AtLeast:
 		r.Verdict = Met
 	default:
 		r.Verdict = Missed
 	}
+	return r
 }
 
-// side finds a side, one without samples when it is not there.
-func (s *Scene) side(name string) *Side {
-	for i := range s.Sides {
-		if s.Sides[i].Name == name {
-			return &s.Sides[i]
+// find is the samples of a side, none when it was not measured.
+func find(scenes []Scene, scene, side string) []Sample {
+	for _, s := range scenes {
+		for _, is := range s.Sides {
+			if s.Name == scene && is.Name == side {
+				return is.Samples
+			}
 		}
 	}
-	return &Side{Name: name}
+	return nil
 }
 
-// medianOf is the median of one figure over the samples that count.
-func (s *Side) medianOf(f figure) float64 {
+// median is that of a figure over the samples that count, a dash when there is none.
+func (f Figure) median(samples []Sample) string {
 	var values []float64
-	for _, sample := range s.Samples {
-		if sample.Void == "" {
-			values = append(values, f.of(sample))
+	for _, s := range samples {
+		if v := f.of(s); s.Void == "" && v != 0 {
+			values = append(values, v)
 		}
 	}
-	return rounds.Median(values)
+	if len(values) == 0 {
+		return "–"
+	}
+	return f.write(rounds.Median(values))
 }
+
+// WriteJSON writes the report for machines.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// WriteText writes the report for a terminal.
+func (r *Report) WriteText(w io.Writer) error {
+	return r.write(w, func(t table.Table) error { return t.Text(w, table.Left) })
+}
+
+// WriteMarkdown writes the report for a page of the documentation.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	return r.write(w, func(t table.Table) error { return t.Markdown(w) })
+}
+
+func (r *Report) write(w io.Writer, put func(table.Table) error) error {
+	var settings []string
+	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
+		settings = append(settings, key+" "+r.Settings[key])
+	}
+	fmt.Fprintf(w, "%s. Settings: %s.\n\n", r.Host, strings.Join(settings, "; "))
+	if r.Interrupted {
+		fmt.Fprintln(w, "Interrupted: this is what was measured until then.")
+	}
+	if err := put(r.rowTable()); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return put(r.sceneTable())
+}
+
+func (r *Report) rowTable() table.Table {
+	t := table.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
+	for _, row := range r.Rows {
+		write := row.Figure.write
+		if row.Under != "" {
+			write = fixed
+		}
+		target := "≥ " + write(row.AtLeast)
+		if row.AtMost > 0 {
+			target = "≤ " + write(row.AtMost)
+		}
+		median, span, figures := "–", "–", row.Figure.median(find(r.Scenes, row.Scene, row.Over))
+		if len(row.Values) > 0 {
+			median = write(row.Median)
+			span = fmt.Sprintf("%s … %s (%d)", write(slices.Min(row.Values)), write(slices.Max(row.Values)), len(row.Values))
+		}
+		if row.Under != "" {
+			figures += " ÷ " + row.Figure.median(find(r.Scenes, row.Scene, row.Under))
+		}
+		t.Rows = append(t.Rows, []string{row.What, target, median, span, strings.TrimSuffix(row.Verdict+": "+oneLine(row.Why), ": "), figures})
+	}
+	return t
+}
+
+// sceneTable has the medians of each side.
+func (r *Report) sceneTable() table.Table {
+	t := table.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "MiB", "notes"}}
+	for _, scene := range r.Scenes {
+		for _, side := range scene.Sides {
+			notes, mib := "", "–"
+			if last := len(side.Samples) - 1; last >= 0 {
+				s := side.Samples[last]
+				notes = oneLine(strings.Join(append(slices.DeleteFunc([]string{s.Void, s.Verdict}, func(n string) bool { return n == "" }), s.Notes...), "; "))
+				mib = fixed(s.Resident / (1 << 20))
+			}
+			t.Rows = append(t.Rows, []string{
+				scene.Name + ", " + side.Name, perSecond.median(side.Samples), p50.median(side.Samples), p99.median(side.Samples), mib, notes,
+			})
+		}
+	}
+	return t
+}
+
+// oneLine is the first line of a text, safe in a cell.
+func oneLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return strings.ReplaceAll(line, "|", "/")
+}
+
+func whole(v float64) string { return humanize.Comma(int64(v + 0.5)) }
+func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

@@ -5,44 +5,34 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
+	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
-	"noncegate/test/lab/fakenode"
+	"noncegate/scripts/loadtest/wait"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 )
 
-const (
-	gatewayPostgres = "gateway-postgres"
-	gatewayKeys     = "gateway-keys"
-	gatewayChain    = "gateway-chain"
-	gatewaySQLite   = "gateway-sqlite"
-	echo            = "echo"
-	echoCoalesce    = "echo-coalesce"
-	naive           = "naive"
-	redisIncr       = "redis-incr"
+// The settings of the servers beside their addresses and stores. All others have their
+// defaults: variables of the environment do not reach a gateway. --max-holds is the most there
+// can be, because one hot signer has an open hold for each of the 1,024 requests under way.
+// Redis has the usual durability, which is to lose up to a second.
+var (
+	gatewayFlags     = []string{"--max-holds", "4096"}
+	postgresSettings = []string{"shared_buffers = 256MB", "max_wal_size = 4GB"}
+	redisSettings    = []string{"appendonly yes", "appendfsync everysec"}
 )
-
-// gatewayFlags are the gateway's settings beside its addresses and its store. All
-// others have their defaults: variables of the environment do not reach it.
-// --max-holds is the most there can be, because one hot signer has an open hold for
-// each of the 1,024 requests under way.
-var gatewayFlags = []string{"--max-holds", "4096"}
-
-// redisSettings are what the private Redis has beside the defaults of redistest:
-// the usual durability, which is to lose up to a second.
-var redisSettings = []string{"appendonly yes", "appendfsync everysec"}
 
 const (
 	readyTimeout = 30 * time.Second
@@ -51,190 +41,143 @@ const (
 	logBytes     = 2000             // of a server's output in an error
 )
 
-// store is what one server is started on.
+// store is what one side is started on.
 type store struct {
-	url      string
-	redis    string        // URL of the Redis beside it; "": none
-	nodes    []string      // URLs of the nodes of the chain that it asks
-	greedyAt endpoint      // of a gateway beside it, for the greedy client
-	postgres *pgtest.Proxy // before its PostgreSQL; nil: none
-	release  func() error  // ends and deletes it
+	url, redis string
+	ends       []func() error // in the order of their making
 }
 
-// openStore makes an empty store of the kind that the side's server has, or finds
-// the filled one that it asks for.
-func (a *arena) openStore(ctx context.Context, s Side) (store, error) {
+func (st *store) close() error {
+	var errs []error
+	for _, end := range slices.Backward(st.ends) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
+}
+
+// openStore makes an empty store of the kind that the side's server has, or finds the filled
+// one. It is to be closed also when it comes with an error.
+func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
+	st := new(store)
 	switch {
-	case s.stored != stored{}:
-		name, err := a.filledDatabase(ctx, s.stored)
-		return store{url: a.pg.URL(name), release: nothing}, err
-	case s.server == gatewaySQLite:
-		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("sqlite%d", a.runs))
-		err := os.Mkdir(dir, 0o700)
-		return store{url: "sqlite:" + filepath.Join(dir, "db"), release: func() error { return os.RemoveAll(dir) }}, err
-	case s.server == redisIncr:
+	case s.full:
+		name, err := a.fullDatabase(ctx)
+		st.url = a.pg.URL(name)
+		return st, err
+	case s.server == echo:
+		return st, nil
+	case s.server == sqlite, s.server == floor:
+		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("store%d", a.runs))
+		st.url = dir
+		if s.server == sqlite {
+			st.url = "sqlite:" + filepath.Join(dir, "db")
+		}
+		st.ends = append(st.ends, func() error { return os.RemoveAll(dir) })
+		return st, os.Mkdir(dir, 0o700)
+	}
+	name, err := a.pg.CreateDatabase(ctx)
+	if err != nil {
+		return st, err
+	}
+	st.url = a.pg.URL(name)
+	st.ends = append(st.ends, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
+		return a.pg.DropDatabase(ctx, name)
+	})
+	if s.server == far || s.server == engineFar {
+		proxy, err := pgtest.NewProxy(a.pg.Addr())
+		if err != nil {
+			return st, err
+		}
+		st.ends = append(st.ends, proxy.Close)
+		proxy.DelayReplies(farAway)
+		if st.url, err = proxy.URL(st.url); err != nil {
+			return st, err
+		}
+	}
+	if s.server == engineFar {
 		redis, err := redistest.Start(redisSettings...)
 		if err != nil {
-			return store{}, err
+			return st, err
 		}
-		return store{url: redis.URL(), release: redis.Close}, nil
-	case !isGateway(s.server) && s.server != naive:
-		return store{release: nothing}, nil
-	}
-	st, err := a.emptyDatabase(ctx)
-	switch {
-	case err != nil:
-		return store{}, err
-	case s.server == gatewayApart:
-		return a.neighbour(ctx, st)
-	case s.server == gatewayChain:
-		return chainStore(st)
-	case onRedis(s.server), isFar(s.server):
-		return engineStore(st, a.pg.Addr(), s.server)
+		st.ends, st.redis = append(st.ends, redis.Close), redis.URL()
 	}
 	return st, nil
 }
 
-// isGateway reports whether a kind of server is a gateway; the others are those it is
-// compared with.
-func isGateway(kind string) bool { return strings.HasPrefix(kind, "gateway-") }
-
-func nothing() error { return nil }
-
-func (a *arena) emptyDatabase(ctx context.Context) (store, error) {
-	name, err := a.pg.CreateDatabase(ctx)
-	if err != nil {
-		return store{}, err
-	}
-	drop := func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer cancel()
-		return a.pg.DropDatabase(ctx, name)
-	}
-	return store{url: a.pg.URL(name), release: drop}, nil
-}
-
+// server is one process.
 type server struct {
-	listen   string // its address
-	url      string // of its WebSocket
-	admin    string // URL of its private side, where it has one
-	on       store
-	access   access.Access // how its clients are let in
-	greedyAt endpoint      // of the greedy client, where there is one
-	proc     *guarded.Process
-	// atStart is its resident memory before any connection, in bytes; 0 where
-	// there is no /proc.
+	kind   string
+	store  string // URL
+	id     string // of the node
+	listen string // its address
+	url    string // of its WebSocket
+	admin  string // URL of its private side, where it has one
+	proc   *guarded.Process
+	// atStart is its resident memory before any connection, in bytes; 0 where there is no /proc.
 	atStart float64
 }
 
-// startServer starts a server and waits until it is ready. The caller must stop
-// it.
-func (a *arena) startServer(ctx context.Context, kind string, st store) (*server, error) {
-	in := []access.Access{{}}
-	var rights []string
-	if who := principals(kind); len(who) > 0 {
-		var err error
-		if rights, in, err = a.letIn(ctx, st, who); err != nil {
-			return nil, err
-		}
-	}
-	s, err := a.launch(fmt.Sprintf("%d.log", a.runs), func(addr, admin string) []string {
-		return append(a.command(kind, addr, admin, st), rights...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.on, s.access, s.greedyAt = st, in[0], st.greedyAt
-	if len(in) > 1 {
-		s.greedyAt = endpoint{s.url, in[1]}
-	}
-	ready := process.Listens(s.listen)
-	if isGateway(kind) {
-		ready = process.AnswersOK(s.admin + "/readyz")
-	}
-	if err := s.await(ctx, ready); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", kind, err), s.stop())
-	}
-	s.atStart = residentBytes(s.proc.PID())
-	return s, nil
-}
+// servers are those of a side, which share a store.
+type servers []*server
 
-// launch starts a program at two free addresses.
-func (a *arena) launch(log string, command func(addr, admin string) []string) (*server, error) {
-	addr, err := guarded.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	admin, err := guarded.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	proc, err := a.room.Start(log, cleanEnvironment(), command(addr, admin)...)
-	return &server{listen: addr, url: "ws://" + addr + "/ws", admin: "http://" + admin, proc: proc}, err
-}
-
-func (a *arena) command(kind, addr, admin string, st store) []string {
-	gateway, ref := filepath.Join(a.room.Dir(), "gateway"), filepath.Join(a.room.Dir(), "refserver")
-	switch {
-	case isGateway(kind):
-		args := []string{gateway, "serve", "--store", st.url, "--listen", addr, "--admin-listen", admin}
-		if st.redis != "" {
-			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+// startServers starts a side's servers and waits until they are ready. They are to be stopped
+// also when they come with an error.
+func (a *arena) startServers(ctx context.Context, side *side, st *store) (all servers, err error) {
+	nodes := max(side.nodes, 1)
+	for i := range nodes {
+		s := &server{kind: side.server, store: st.url, id: fmt.Sprintf("node-%d", i+1)}
+		if s.listen, err = guarded.FreeAddr(); err != nil {
+			return all, err
 		}
-		if kind == engineOutage {
-			args = append(args, outageFlags...)
-		}
-		if len(st.nodes) > 0 {
-			args = append(append(args, "--chain", loadChain+"="+strings.Join(st.nodes, ",")), chainFlags...)
-		}
-		return append(args, gatewayFlags...)
-	case kind == naive:
-		return []string{ref, naive, "-listen", addr, "-database", st.url}
-	case kind == redisIncr:
-		return []string{ref, redisIncr, "-listen", addr, "-redis", st.url}
-	}
-	return []string{ref, kind, "-listen", addr}
-}
-
-// letIn makes an API key for each of some principals, and a flag that names a file with
-// their rights: to allocate and mark whatever signer.
-func (a *arena) letIn(ctx context.Context, st store, who []string) (flag []string, in []access.Access, err error) {
-	text := "principals:\n"
-	for _, name := range who {
-		key, err := a.makeKey(ctx, st, name)
+		admin, err := guarded.FreeAddr()
 		if err != nil {
-			return nil, nil, err
+			return all, err
 		}
-		one, err := access.New(key, "")
+		s.url, s.admin = "ws://"+s.listen+"/ws", "http://"+admin
+		s.proc, err = a.room.Start(fmt.Sprintf("%d-%s.log", a.runs, s.id), cleanEnvironment(), a.command(side.server, s, st)...)
 		if err != nil {
-			return nil, nil, err
+			return all, err
 		}
-		in = append(in, one)
-		text += "  " + name + ":\n    - rights: [allocate, mark]\n      signers: [\"*\"]\n"
+		all = append(all, s)
 	}
-	rights := filepath.Join(a.room.Dir(), fmt.Sprintf("rights%d.yaml", a.runs))
-	return []string{"--rights", rights}, in, os.WriteFile(rights, []byte(text), 0o644)
+	for _, s := range all {
+		ready := process.Listens(s.listen)
+		if isGateway(side.server) {
+			ready = func(ctx context.Context) error { return s.serves(ctx, nodes) }
+		}
+		if err := s.await(ctx, ready); err != nil {
+			return all, fmt.Errorf("%s: %w\n%s", side.server, err, s.proc.LogTail(logBytes))
+		}
+		s.atStart = residentBytes(s.proc.PID())
+	}
+	if side.server == engineFar {
+		err = all[0].enterEngine(ctx)
+	}
+	return all, err
 }
 
-func (a *arena) makeKey(ctx context.Context, st store, who string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), "key", "create", who, "--store", st.url)
-	cmd.Env = cleanEnvironment()
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("make an API key: %w\n%s", err, said.Bytes())
+// command starts a server of a kind.
+func (a *arena) command(kind string, s *server, st *store) []string {
+	if !isGateway(kind) {
+		flags := map[string][]string{naive: {"-database", st.url}, floor: {"-dir", st.url}}[kind]
+		return append([]string{filepath.Join(a.room.Dir(), "refserver"), kind, "-listen", s.listen}, flags...)
 	}
-	return strings.TrimSpace(string(out)), nil
+	args := []string{filepath.Join(a.room.Dir(), "gateway"), "serve", "--store", st.url, "--node-id", s.id,
+		"--listen", s.listen, "--admin-listen", strings.TrimPrefix(s.admin, "http://")}
+	if st.redis != "" {
+		args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+	}
+	return append(args, gatewayFlags...)
 }
 
-func cleanEnvironment() (env []string) {
-	for _, setting := range os.Environ() {
-		if !strings.HasPrefix(setting, "NONCEGATE_") {
-			env = append(env, setting)
-		}
-	}
-	return env
+// isGateway reports whether a kind of server is a gateway; the others are those it is
+// compared with.
+func isGateway(kind string) bool { return strings.HasPrefix(kind, gateway) }
+
+func cleanEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "NONCEGATE_") })
 }
 
 func (s *server) await(ctx context.Context, ready func(context.Context) error) error {
@@ -243,57 +186,81 @@ func (s *server) await(ctx context.Context, ready func(context.Context) error) e
 	return s.proc.Await(ctx, readyPoll, ready)
 }
 
-// stop ends the server, asking first, and waits.
-func (s *server) stop() error { return s.proc.End(syscall.SIGTERM, stopTimeout) }
-
-// loadChain is the chain that the load's accounts are of, and chainNumber its number.
-const (
-	loadChain   = "eip155:1"
-	chainNumber = 1
-)
-
-// chainFlags are the settings of a gateway that asks a chain, beside those of all: what is
-// measured takes more nonces than the nodes of a chain would.
-var chainFlags = []string{"--chain-window", "1000000000"}
-
-// blockEvery is the time between the blocks of the chain, which are empty. It is that of
-// several large chains; Ethereum's own is six times as long.
-const blockEvery = 2 * time.Second
-
-// chainStore adds to a store a chain with two nodes, which share the machine. When there
-// is an error, nothing is left of either.
-func chainStore(st store) (store, error) {
-	chain := fakenode.NewChain(time.Now(), blockEvery)
-	var nodes []*fakenode.Server
-	for range 2 {
-		n, err := fakenode.Serve(chain, chainNumber)
-		if err != nil {
-			return store{}, errors.Join(err, st.release())
-		}
-		n.SetFinal(n.Head())
-		nodes, st = append(nodes, n), st.and(n.Close)
-		st.nodes = append(st.nodes, n.URL())
+// serves reports why a gateway does not serve yet, linked to all other nodes.
+func (s *server) serves(ctx context.Context, nodes int) error {
+	if err := process.AnswersOK(s.admin + "/readyz")(ctx); err != nil || nodes == 1 {
+		return err
 	}
-	stop := make(chan struct{})
-	var works sync.WaitGroup
-	works.Go(func() {
-		tick := time.NewTicker(blockEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			head := chain.Extend(nodes[0].Head())
-			for _, n := range nodes {
-				n.SetHead(head)
-			}
-		}
+	is, err := observe.Read(ctx, s.admin+"/metrics")
+	if live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]; err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
+		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)
+	}
+	return err
+}
+
+func (all servers) urls() (urls []string) {
+	for _, s := range all {
+		urls = append(urls, s.url)
+	}
+	return urls
+}
+
+// resident is the memory of all, in bytes.
+func (all servers) resident() (sum float64) {
+	for _, s := range all {
+		sum += residentBytes(s.proc.PID())
+	}
+	return sum
+}
+
+// stop asks all servers to end, and waits.
+func (all servers) stop() error {
+	errs := make(chan error, len(all))
+	for _, s := range all {
+		go func() { errs <- s.proc.End(syscall.SIGTERM, stopTimeout) }()
+	}
+	var joined error
+	for range all {
+		joined = errors.Join(joined, <-errs)
+	}
+	return joined
+}
+
+const performance = "PERFORMANCE"
+
+// enterEngine has the gateway go up to the performance engine, and waits until it has.
+func (s *server) enterEngine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if _, err := s.askEngine(ctx, http.MethodPost, "/engine/switch", map[string]string{"to": "performance"}); err != nil {
+		return fmt.Errorf("switch to the performance engine: %w", err)
+	}
+	return wait.Until(ctx, readyPoll, func() (bool, error) {
+		state, err := s.askEngine(ctx, http.MethodGet, "/engine", nil)
+		return state == performance, err
 	})
-	return st.and(func() error {
-		close(stop)
-		works.Wait()
-		return nil
-	}), nil
+}
+
+// askEngine asks the gateway's private side, and returns the state of the engine that it tells.
+func (s *server) askEngine(ctx context.Context, method, path string, question any) (state string, err error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.admin+path, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	var said struct{ State, Error string }
+	err = json.NewDecoder(res.Body).Decode(&said)
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answers %s: %s", path, res.Status, said.Error)
+	}
+	return said.State, err
 }

@@ -3,6 +3,7 @@ package observe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"noncegate/scripts/loadtest/result"
@@ -47,7 +48,7 @@ func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) re
 		return result.Growth{Unknown: true, Why: fmt.Sprintf("too short to tell: %d points in %.0f s, %d are needed",
 			len(series), elapsed.Seconds(), fewestPoints)}
 	}
-	points, _ := result.Fold(series, maxPoints, false)
+	points := fold(series)
 	third := len(points) / 3
 	g := result.Growth{
 		SlopePerMinute: 60 * slope(points),
@@ -107,3 +108,20 @@ func medianOf(points []result.Point) float64 {
 }
 
 func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+
+// fold joins neighbours to their mean until there are at most maxPoints.
+func fold(points []result.Point) []result.Point {
+	group := (len(points) + maxPoints - 1) / maxPoints
+	if group <= 1 {
+		return points
+	}
+	var out []result.Point
+	for part := range slices.Chunk(points, group) {
+		joined := result.Point{At: part[0].At}
+		for _, p := range part {
+			joined.Value += p.Value / float64(len(part))
+		}
+		out = append(out, joined)
+	}
+	return out
+}

@@ -1,6 +1,6 @@
-// Package result is what a load test found out: plain data that the load fills
-// in, that criteria are judged on, and that the text, JSON and HTML reports show.
-// Its JSON form is what machines read, so a field keeps its name.
+// Package result is what a load test found out: plain data that the load fills in, that
+// criteria are judged on, and that the reports show. Its JSON form is what machines read, so a
+// field keeps its name. No figure in it is infinite or no number.
 package result
 
 import (
@@ -10,67 +10,63 @@ import (
 
 // Run is one load on one set of targets.
 type Run struct {
-	Command string    `json:"command"` // sub-command that made it: run, slow, churn, restart
+	Command string    `json:"command"` // sub-command that made it: run, slow, restart
 	Name    string    `json:"name,omitempty"`
 	Started time.Time `json:"started"`
 	Targets []string  `json:"targets"`
 	Load    Load      `json:"load"`
 
-	// Interrupted says that the load was ended from outside before its time;
-	// what is here is what was measured until then.
+	// Interrupted says that the load was ended from outside before its time; what is here is
+	// what was measured until then.
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Seconds     float64 `json:"seconds"` // measured, without ramp-up and warm-up
 
-	// Every request of the measured time is in exactly one of the three:
-	// acknowledged by a result, refused by an error reply, or failed without an
-	// answer (the connection was lost: unknown).
+	// Every request of the measured time is in exactly one of the four: acknowledged by a
+	// result, refused by an error reply, failed without an answer (the connection was lost:
+	// unknown), or unsent: due in an open loop, and never sent, because its connection had too
+	// many unanswered already.
 	Acknowledged int64            `json:"acknowledged"`
 	Refused      map[string]int64 `json:"refused,omitempty"` // by reason
 	Failed       int64            `json:"failed,omitempty"`
-	// Unsent are requests of an open loop that became due in the measured time
-	// and never left, because their connection had too many unanswered already.
-	// They are in none of the three, and as bad as failed.
-	Unsent int64 `json:"unsent,omitempty"`
+	Unsent       int64            `json:"unsent,omitempty"`
 
 	PerSecond float64           `json:"perSecond"` // acknowledged
 	LatencyMs Latency           `json:"latencyMs"` // of the acknowledged
 	Methods   map[string]Method `json:"methods,omitempty"`
+	Phases    []Phase           `json:"phases,omitempty"` // parts of the time of a drill that has some, in their order
 
-	// Phases are the parts of the time of a drill that has some, in their order.
-	Phases []Phase `json:"phases,omitempty"`
-
-	// Events is the time from when the request that caused an event was due to
-	// the event's arrival at a subscriber; nil without subscribers.
+	// Events is the time from when the request that caused an event was due to the event's
+	// arrival at a subscriber; nil without subscribers.
 	Events *Events `json:"events,omitempty"`
 
 	Opened int64            `json:"opened"`         // connections opened over the whole run
 	Lost   map[string]int64 `json:"lost,omitempty"` // connections that ended before they were told to, by why
 
-	Slow *Slow `json:"slow,omitempty"` // the clients that misbehave on purpose, which nothing above counts
+	Slow    *Slow    `json:"slow,omitempty"`    // the clients that misbehave on purpose, which nothing above counts
+	Restart *Restart `json:"restart,omitempty"` // of the gateways under load
 
 	Timeline []Second `json:"timeline,omitempty"`
 	Nodes    []Node   `json:"nodes,omitempty"` // the gateways' own figures
 	Verify   *Verify  `json:"verify,omitempty"`
 
-	Verdicts []Verdict `json:"verdicts,omitempty"`
-	// Notes are what to know before the figures are believed; they fail nothing.
-	Notes []string `json:"notes,omitempty"`
+	Verdicts []Verdict `json:"verdicts"`
+	Notes    []string  `json:"notes,omitempty"` // what to know before the figures are believed; they fail nothing
+	Passed   bool      `json:"passed"`          // no verdict failed, and there was one; set with them
 }
 
 // Load repeats what was asked for.
 type Load struct {
-	Connections  int                `json:"connections"`
-	MaxOpen      int                `json:"maxOpen,omitempty"` // of clients that come and go, for which Connections is 0
-	Inflight     int                `json:"inflight"`
-	Rate         float64            `json:"rate,omitempty"` // requests a second, 0: closed loop
-	Mix          map[string]float64 `json:"mix,omitempty"`  // share of each method
-	Signers      int                `json:"signers"`
-	SignerBase   int64              `json:"signerBase"`
-	Distribution string             `json:"distribution,omitempty"` // uniform, zipf
-	Subscribers  int                `json:"subscribers,omitempty"`
-	RampUp       float64            `json:"rampUpSeconds,omitempty"`
-	Warmup       float64            `json:"warmupSeconds"`
-	Duration     float64            `json:"durationSeconds"`
+	Connections int                `json:"connections"`
+	Inflight    int                `json:"inflight"`
+	Rate        float64            `json:"rate,omitempty"` // requests a second, 0: closed loop
+	Mix         map[string]float64 `json:"mix,omitempty"`  // share of each method
+	Signers     int                `json:"signers"`
+	SignerBase  int64              `json:"signerBase"`
+	Zipf        float64            `json:"zipf,omitempty"` // 0: uniform
+	Subscribers int                `json:"subscribers,omitempty"`
+	RampUp      float64            `json:"rampUpSeconds,omitempty"`
+	Warmup      float64            `json:"warmupSeconds"`
+	Duration    float64            `json:"durationSeconds"`
 }
 
 // Latency sums up a distribution, in milliseconds. All are 0 when Count is.
@@ -102,9 +98,8 @@ type Phase struct {
 type Events struct {
 	Received int64 `json:"received"`
 	Missed   int64 `json:"missed"` // notifications the gateway says it dropped
-	// Unmatched are the received ones whose request was not found: somebody
-	// else's, one whose answer was lost, or one that came too late to be looked
-	// for. They are not in LatencyMs.
+	// Unmatched are the received ones whose request was not found: somebody else's, one whose
+	// answer was lost, or one that came too late to be looked for. They are not in LatencyMs.
 	Unmatched int64   `json:"unmatched,omitempty"`
 	LatencyMs Latency `json:"latencyMs"`
 }
@@ -114,8 +109,31 @@ type Slow struct {
 	Clients    int              `json:"clients"`
 	Behaviour  string           `json:"behaviour"` // stop, trickle, vanish
 	Kicked     int64            `json:"kicked"`    // closed by the gateway with slow_consumer
+	Missed     int64            `json:"missed"`    // events that the gateway told them they missed
 	Ended      map[string]int64 `json:"ended,omitempty"`
 	Reconnects int64            `json:"reconnects,omitempty"`
+}
+
+// Restart is what became of gateways that were restarted, and what their clients noticed.
+type Restart struct {
+	Gateways []Restarted `json:"gateways"`
+	Settled  int64       `json:"settled"`  // calls whose outcome was unknown until they were asked again at the end
+	Closed   int64       `json:"closed"`   // connections closed in order because their gateway went away (1012)
+	Drained  int64       `json:"drained"`  // connections whose gateway answered that it is draining
+	Opened   int64       `json:"opened"`   // connections opened to come back
+	Failures int64       `json:"failures"` // attempts to come back that failed
+	// Repeated are tries that were not the last of their call, by why: a gateway's reason, "no
+	// answer", or "not sent". Calls are counted by their end, so these are in no other figure.
+	Repeated map[string]int64 `json:"repeated,omitempty"`
+}
+
+// Restarted is one restart of one gateway.
+type Restarted struct {
+	Gateway      string  `json:"gateway"`
+	At           float64 `json:"at"`           // seconds since the load began
+	EndSeconds   float64 `json:"endSeconds"`   // from when it was asked to end to when it had
+	StartSeconds float64 `json:"startSeconds"` // from then to when it was ready again
+	Wrong        string  `json:"wrong,omitempty"`
 }
 
 // Second is one second of the measured time; At counts from its begin.
@@ -123,25 +141,22 @@ type Second struct {
 	At           float64 `json:"at"`
 	Seconds      float64 `json:"seconds"` // how long it was; less than 1 only for the last one
 	Acknowledged int64   `json:"acknowledged"`
-	Marks        int64   `json:"marks,omitempty"` // of the acknowledged
 	Refused      int64   `json:"refused"`
 	Failed       int64   `json:"failed"`
 	P50          float64 `json:"p50"` // ms, of what was acknowledged in it
-	P95          float64 `json:"p95"`
 	P99          float64 `json:"p99"`
-	Max          float64 `json:"max"`
 }
 
 // Node is what one gateway said of itself at its /metrics over the measured time.
 type Node struct {
 	Metrics string `json:"metrics"`           // URL
 	Missing string `json:"missing,omitempty"` // why there are no figures, or not for all of the time
-	// Restarts is how often its process was another than before. What a process
-	// counted between its last reading and its end is not in these figures.
+	// Restarts is how often its process was another than before. What a process counted
+	// between its last reading and its end is not in these figures.
 	Restarts int     `json:"restarts,omitempty"`
 	Stages   []Stage `json:"stages,omitempty"`
-	// Counters are the increases of the counters that moved, by name and labels
-	// as Prometheus writes them, such as noncegate_rejected_total{stage="worker"}.
+	// Counters are the increases of the counters that moved, by name and labels as Prometheus
+	// writes them, such as noncegate_rejected_total{stage="worker"}.
 	Counters map[string]float64 `json:"counters,omitempty"`
 	Memory   []Point            `json:"memory,omitempty"` // resident bytes
 }
@@ -152,9 +167,9 @@ type Point struct {
 	Value float64 `json:"value"`
 }
 
-// Stage is one stage of a gateway under its millisecond name: encodeQueueMs,
-// postDbQueueMs, writeQueueMs, workerQueueMs, commitMs. Percentiles come from
-// Prometheus' buckets, interpolated within one.
+// Stage is one stage of a gateway under its millisecond name: encodeQueueMs, postDbQueueMs,
+// writeQueueMs, workerQueueMs, commitMs. Percentiles come from Prometheus' buckets,
+// interpolated within one.
 type Stage struct {
 	Name   string  `json:"name"`
 	Count  int64   `json:"count"`
@@ -165,32 +180,27 @@ type Stage struct {
 	Growth Growth  `json:"growth"`
 }
 
-// Growth tells whether a series grows steadily: its Theil–Sen slope (the median
-// of the slopes of all pairs) is above zero by more than a stated margin, and so
-// is its last third against its first.
+// Growth tells whether a series grows steadily: its Theil–Sen slope (the median of the slopes
+// of all pairs) is above zero by more than a stated margin, and so is its last third against
+// its first.
 type Growth struct {
 	SlopePerMinute float64 `json:"slopePerMinute"` // ms a minute
 	FirstThird     float64 `json:"firstThird"`     // median, ms
 	LastThird      float64 `json:"lastThird"`
 	Grows          bool    `json:"grows"`
-	// Unknown says that there is too little to tell, which is not "grows".
-	Unknown bool   `json:"unknown,omitempty"`
-	Why     string `json:"why"` // the statistic in a sentence
+	Unknown        bool    `json:"unknown,omitempty"` // there is too little to tell, which is not "grows"
+	Why            string  `json:"why"`               // the statistic in a sentence
 }
 
-// Verify is the outcome of checking every answer against the rules.
+// Verify is the outcome of checking answers against the rules.
 type Verify struct {
-	Allocations int64 `json:"allocations"` // hand-outs looked at
-	Signers     int64 `json:"signers"`
-	Repeats     int64 `json:"repeats"` // request ids asked again
+	Calls   int64 `json:"calls"`   // looked at
+	Signers int64 `json:"signers"` // they are about
+	Unknown int64 `json:"unknown,omitempty"`
 	// Violations has one sentence each, at most 100; ViolationCount has them all.
 	Violations     []string `json:"violations,omitempty"`
 	ViolationCount int64    `json:"violationCount"`
-	// Unanswered are requests whose outcome stayed unknown and that were left
-	// out of account.
-	Unanswered int64 `json:"unanswered,omitempty"`
-	// Incomplete says why not everything could be read; empty: it was.
-	Incomplete string `json:"incomplete,omitempty"`
+	Incomplete     string   `json:"incomplete,omitempty"` // why not everything could be looked at; empty: it was
 }
 
 // Verdict is one criterion and how the run met it.
@@ -199,19 +209,22 @@ type Verdict struct {
 	Want   string `json:"want"`
 	Got    string `json:"got"`
 	Passed bool   `json:"passed"`
-	// Unknown says that there was nothing to judge on. It counts as passed, and
-	// is shown as what it is.
+	// Unknown says that there was nothing to judge on. It counts as passed, and is shown as
+	// what it is.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Passed reports whether no verdict failed. A run without verdicts has not
-// passed: nobody has looked at it.
-func (r *Run) Passed() bool {
-	return len(r.Verdicts) > 0 && !slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return !v.Passed })
+// Pass reports whether there are verdicts and none failed. What nobody has looked at has not
+// passed.
+func Pass(verdicts []Verdict) bool {
+	return len(verdicts) > 0 && !slices.ContainsFunc(verdicts, func(v Verdict) bool { return !v.Passed })
 }
 
 // Refusals is how many requests were refused.
 func (r *Run) Refusals() int64 { return Sum(r.Refused) }
+
+// Unserved is how many requests were not acknowledged, for whatever reason.
+func (r *Run) Unserved() int64 { return r.Refusals() + r.Failed + r.Unsent }
 
 // Sum adds up a count by reason.
 func Sum(counts map[string]int64) (sum int64) {
@@ -221,25 +234,19 @@ func Sum(counts map[string]int64) (sum int64) {
 	return sum
 }
 
-// Fold joins neighbours until there are at most most, and says how many it
-// joined to one: their largest, where the worst is wanted, or their mean.
-func Fold(points []Point, most int, worst bool) ([]Point, int) {
-	group := (len(points) + most - 1) / most
-	if group <= 1 {
-		return points, 1
-	}
-	var out []Point
-	for part := range slices.Chunk(points, group) {
-		joined := Point{At: part[0].At, Value: part[0].Value}
-		var sum float64
-		for _, p := range part {
-			sum += p.Value
-			joined.Value = max(joined.Value, p.Value)
-		}
-		if !worst {
-			joined.Value = sum / float64(len(part))
-		}
-		out = append(out, joined)
-	}
-	return out, group
+// Comparison is runs of two sides in alternation.
+type Comparison struct {
+	Title    string    `json:"title"`
+	Runs     []*Run    `json:"runs"`
+	Ratios   []Ratio   `json:"ratios"`
+	Verdicts []Verdict `json:"verdicts"` // of the ratios, and of what cut it short; each run has its own besides
+	Outcome  string    `json:"outcome"`
+	Passed   bool      `json:"passed"` // judged, and nothing was missed
+}
+
+// Ratio is a figure of one side over that of the other.
+type Ratio struct {
+	Name   string    `json:"name"`
+	Rounds []float64 `json:"rounds"`
+	Median float64   `json:"median"` // 0 when there is no round
 }

@@ -7,6 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"noncegate/scripts/loadtest/verify"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/peer"
+	"noncegate/wire"
 )
 
 const (
@@ -21,9 +26,6 @@ const (
 	// maxHolds is how many nonces a connection remembers to be marked, or as many as
 	// it may have requests unanswered; older ones are left to expire.
 	maxHolds = 256
-	// Of the allocations of a load that is verified, one in sampleEvery carries
-	// a request id, and one in repeatEvery is a repeat of such a one.
-	sampleEvery, repeatEvery = 16, 64
 	// lastWords is how long a connection that cannot be written to is still
 	// read, for the close frame that says why.
 	lastWords = time.Second
@@ -40,13 +42,12 @@ type client struct {
 	rng      *rand.Rand
 	accounts chooser
 	causes   *causes // nil without subscribers
-	plain    bool    // it only allocates, and nobody wants to know what an answer says
 
 	abandoned atomic.Pointer[error] // why it was closed before it had ended
 
 	mu       sync.Mutex // guards what follows, and is held to write
 	out      []byte     // the last burst that was sent
-	outSlot  int        // of it
+	order    int64      // requests that were sent and are kept
 	requests []request  // by id less firstID; those of a burst are neighbours
 	bursts   []burst
 	free     []int // bursts with nothing unanswered
@@ -70,7 +71,6 @@ func newClient(r *runner, s *socket, i int) *client {
 		socket: s, number: int64(i), load: &r.load, shard: r.meter.shard(i), clock: r.clock, rng: rng,
 		accounts: newChooser(r.load.Signers, rng), causes: r.causes,
 		holds: holds{limit: max(maxHolds, r.load.window()*r.load.Inflight)},
-		plain: r.load.Verify == nil && r.causes == nil && r.load.Mix.allocatesOnly(),
 	}
 }
 
@@ -125,38 +125,17 @@ func (c *client) offer(due time.Duration) bool {
 func (c *client) sendLocked(due time.Duration) {
 	at := c.slotLocked()
 	n := c.load.Inflight
-	if c.plain && len(c.out) > 0 && at == c.outSlot {
-		c.renewLocked(c.requests[at*n : (at+1)*n])
-	} else {
-		c.writeLocked(at*n, n)
+	now := c.clock.now()
+	c.out = c.out[:0]
+	for i := at * n; i < (at+1)*n; i++ {
+		c.composeLocked(&c.requests[i], now)
+		c.out = appendRequest(c.out, firstID+i, &c.requests[i], c.number)
 	}
-	c.outSlot = at
 	c.bursts[at] = burst{due: due, left: n}
 	c.sent++
 	if _, err := c.conn.Write(c.out); err != nil {
 		c.ended, c.lost = true, err
 		c.conn.SetReadDeadline(time.Now().Add(lastWords))
-	}
-}
-
-// writeLocked composes n requests from the number first on.
-func (c *client) writeLocked(first, n int) {
-	now := c.clock.now()
-	c.out = c.out[:0]
-	for i := first; i < first+n; i++ {
-		c.composeLocked(&c.requests[i], now)
-		c.out = appendRequest(c.out, firstID+i, &c.requests[i], c.number)
-	}
-}
-
-// renewLocked makes the last burst, which was in the same slot, one of other accounts:
-// while it only allocates, nothing else differs.
-func (c *client) renewLocked(requests []request) {
-	size := len(c.out) / len(requests)
-	for i := range requests {
-		r := &requests[i]
-		r.open, r.account = true, c.accounts.next()
-		putHex(c.out[i*size+accountAt:], r.account)
 	}
 }
 
@@ -180,30 +159,32 @@ func (c *client) composeLocked(r *request, now time.Duration) {
 	}
 	if r.method == MarkUsed || r.method == MarkRecyclable {
 		if h, ok := c.holds.pop(now); ok {
-			r.account, r.nonce, r.attempt, r.sample = h.account, h.nonce, h.attempt, h.sample
-			if r.sample != nil {
-				r.sample.Ending()
-			}
-			return
+			r.account, r.nonce, r.attempt = h.account, h.nonce, h.attempt
+		} else {
+			r.method = Allocate
 		}
-		r.method = Allocate
 	}
-	r.account = c.accounts.next()
-	if c.load.Verify != nil && r.method == Allocate {
-		c.sampleLocked(r)
+	if r.attempt == 0 {
+		r.account = c.accounts.next()
 	}
+	c.recordLocked(r)
 }
 
-// sampleLocked gives some of the allocations a request id, or makes them ask again for
-// one.
-func (c *client) sampleLocked(r *request) {
-	switch n := c.rng.IntN(repeatEvery); {
-	case n == 0:
-		if s := c.load.Verify.Pick(c.rng); s != nil {
-			r.account, r.sample, r.repeat, r.ended = s.Account, s, true, s.HasEnded()
-		}
-	case n%sampleEvery == 1:
-		r.sample = c.load.Verify.NewSample(r.account)
+// kinds are the methods that are kept of a load that is verified.
+var kinds = map[Method]history.Kind{Allocate: history.Allocate, MarkUsed: history.MarkUsed, MarkRecyclable: history.MarkRecyclable}
+
+// recordLocked begins the record of a request, where somebody wants to know of it.
+func (c *client) recordLocked(r *request) {
+	kind, kept := kinds[r.method]
+	if !kept || c.load.Verify == nil {
+		return
+	}
+	call := history.Call{Client: int(c.number), Node: "gateway", Kind: kind, Nonce: r.nonce, Attempt: r.attempt, Conn: c.number + 1, Seq: c.order + 1}
+	if r.method == MarkUsed {
+		call.TxHash = verify.TxHash(r.account, r.nonce, r.attempt, c.number)
+	}
+	if r.call = c.load.Verify.Begin(r.account, call); r.call != nil {
+		c.order++
 	}
 }
 
@@ -253,12 +234,13 @@ func (c *client) end(err error) {
 	c.ended = true
 	c.forgetLocked()
 	for _, b := range c.bursts {
-		if b.left == 0 {
-			continue
+		if b.left > 0 {
+			c.shard.fail(b.due, b.left)
 		}
-		c.shard.fail(b.due, b.left)
-		if c.load.Verify != nil {
-			c.load.Verify.Unanswered(b.left)
+	}
+	for i := range c.requests {
+		if c.requests[i].open {
+			c.load.Verify.End(c.requests[i].call, nil)
 		}
 	}
 	c.requests, c.bursts = nil, nil
@@ -339,15 +321,20 @@ func (c *client) answeredLocked(payload []byte, now time.Duration, t *tally) err
 		return fmt.Errorf("an answer to a request that was not asked")
 	}
 	r, b := &c.requests[i], &c.bursts[i/c.load.Inflight]
-	if err := c.judgeLocked(r, &rep, b.due); err != nil {
-		return err
-	}
 	r.open = false
-	switch {
-	case r.repeat: // not part of the load
-	case rep.failed:
+	if r.call != nil {
+		answer := new(peer.Reply)
+		if err := wire.Unmarshal(payload, answer); err != nil {
+			return err
+		}
+		c.load.Verify.End(r.call, answer)
+	}
+	if rep.failed {
 		c.shard.refuse(r.method, b.due, rep.refusal())
-	default:
+	} else {
+		if err := c.acknowledgedLocked(r, &rep, b.due); err != nil {
+			return err
+		}
 		if t.n > 0 && (t.due != b.due || t.method != r.method) {
 			c.shard.acknowledge(t.method, t.due, now, t.n)
 			t.n = 0
@@ -362,64 +349,21 @@ func (c *client) answeredLocked(payload []byte, now time.Duration, t *tally) err
 	return nil
 }
 
-// judgeLocked tells those who want to know what an answer says. An error is an answer
-// that cannot be read.
-func (c *client) judgeLocked(r *request, rep *reply, due time.Duration) error {
-	switch {
-	case c.plain:
-		return nil
-	case r.repeat:
-		return c.repeatedLocked(r, rep)
-	case rep.failed:
-		return nil
-	}
-	return c.acknowledgedLocked(r, rep, due)
-}
-
 // acknowledgedLocked keeps what a result says.
 func (c *client) acknowledgedLocked(r *request, rep *reply, due time.Duration) error {
-	switch r.method {
-	case Allocate:
+	if r.method == Allocate {
 		a, err := rep.handedOut()
 		if err != nil {
 			return err
 		}
 		r.nonce, r.attempt = a.nonce, a.attempt
 		// A hold lasts from its commit, which is later than when it was due.
-		until := due + time.Duration(a.holdMs)*time.Millisecond
-		if !c.load.Mix.allocatesOnly() {
-			c.holds.push(hold{r.account, r.nonce, r.attempt, until, r.sample})
-		}
-		if v := c.load.Verify; v != nil {
-			v.Allocated(r.account, r.nonce, r.attempt)
-			if r.sample != nil {
-				v.Answered(r.sample, r.nonce, r.attempt, c.clock.start.Add(until))
-			}
-		}
-	case MarkUsed, MarkRecyclable:
-		if r.sample != nil {
-			r.sample.Ended()
-		}
-		if c.load.Verify != nil && r.method == MarkUsed {
-			c.load.Verify.Used(r.account, r.nonce, r.attempt)
+		if until := due + time.Duration(a.holdMs)*time.Millisecond; !c.load.Mix.allocatesOnly() {
+			c.holds.push(hold{r.account, r.nonce, r.attempt, until})
 		}
 	}
 	if c.causes != nil && r.method != Status {
 		c.causes.caused(event{r.account, r.nonce, r.attempt, r.method}, due)
 	}
-	return nil
-}
-
-// repeatedLocked judges the answer to a repeat, which is not part of the load.
-func (c *client) repeatedLocked(r *request, rep *reply) error {
-	if rep.failed {
-		c.load.Verify.RepeatedRefusal(r.sample, rep.refused(), time.Now())
-		return nil
-	}
-	a, err := rep.handedOut()
-	if err != nil {
-		return err
-	}
-	c.load.Verify.RepeatedResult(r.sample, r.ended, a.nonce, a.attempt)
 	return nil
 }

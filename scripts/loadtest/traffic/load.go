@@ -7,9 +7,9 @@
 // Run returns once every connection is closed and every goroutine has ended.
 //
 // It shares the processors with what it measures, so it is built to cost little:
-// a burst of requests is composed into one buffer and is one system call, an
-// answer of a load that only allocates is told by its id and its first word
-// without being decoded, and no request takes memory.
+// a burst of requests is composed into one buffer and is one system call, an answer
+// is looked through for the few words of interest without being decoded, and no
+// request takes memory.
 //
 // It does not retry or reconnect: what a request met is what is counted. Answers
 // are only judged by a verify.Recorder, when there is one.
@@ -66,7 +66,7 @@ type Load struct {
 	// Subscribers is how many further connections subscribe to all events, each
 	// of which measures when they arrive.
 	Subscribers int
-	// Verify is told every answer of the whole run; nil: nobody is.
+	// Verify is told the calls of the whole run; nil: nobody is.
 	Verify *verify.Recorder
 
 	// Progress is called after each measured second, from one goroutine, and
@@ -77,7 +77,7 @@ type Load struct {
 	// nil. EndMeasure is not called without BeginMeasure.
 	BeginMeasure, EndMeasure func()
 
-	grace time.Duration // how long answers are waited for at the end; 0: drainGrace
+	grace time.Duration // how long answers are waited for at the end; 0: what is usual
 }
 
 // The bounds of a load. A burst must fit into the send buffer of its socket, so
@@ -145,9 +145,8 @@ func outside(n, low, high int) bool { return n < low || n > high }
 func (l *Load) describe() result.Load {
 	return result.Load{
 		Connections: l.Connections, Inflight: l.Inflight, Rate: l.Rate, Mix: l.Mix.shares(),
-		Signers: l.Signers.Count, SignerBase: l.Signers.Base, Distribution: l.Signers.String(),
-		Subscribers: l.Subscribers,
-		RampUp:      l.RampUp.Seconds(), Warmup: l.Warmup.Seconds(), Duration: l.Duration.Seconds(),
+		Signers: l.Signers.Count, SignerBase: l.Signers.Base, Zipf: l.Signers.Zipf, Subscribers: l.Subscribers,
+		RampUp: l.RampUp.Seconds(), Warmup: l.Warmup.Seconds(), Duration: l.Duration.Seconds(),
 	}
 }
 
@@ -303,14 +302,6 @@ func (s Signers) has(account int64) bool {
 		return found
 	}
 	return account >= s.Base && account-s.Base < int64(s.Count)
-}
-
-// String tells how they are chosen.
-func (s Signers) String() string {
-	if s.Zipf == 0 {
-		return "uniform"
-	}
-	return fmt.Sprintf("zipf %g", s.Zipf)
 }
 
 // chooser picks accounts at random. It belongs to one connection.

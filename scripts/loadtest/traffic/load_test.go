@@ -41,7 +41,7 @@ func refusedByField[T any, R comparable](t *testing.T, right T, start func(T, co
 }
 
 func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
-	refusedByField(t, short(nowhere), Load.Run, map[string][]func(*Load){
+	refusedByField(t, endless(nowhere), Load.Run, map[string][]func(*Load){
 		"URLs": {
 			func(l *Load) { l.URLs = nil },
 			func(l *Load) { l.URLs = []string{"ws://a/ws", "http://b/ws"} },
@@ -216,10 +216,10 @@ func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &book{t: t, open: make(map[int]map[int64]string)}
-			l := short(target.Serve(t, b.answer))
+			l := endless(target.Serve(t, b.answer))
 			l.Mix = Mix{Pairs: true}
 			change(&l)
-			r := run(t, l)
+			r := enough(t, l, 100)
 			allocated, marked := r.Methods["allocate"].Acknowledged, r.Methods["markUsed"].Acknowledged
 			if r.Acknowledged != allocated+marked || len(r.Methods) != 2 || r.Methods["allocate"].Refused["server_busy"] == 0 {
 				t.Errorf("%+v; want both methods, each request counted, and some allocations refused", r)
@@ -242,9 +242,9 @@ func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
 }
 
 func TestPairsOfOneHotSignerNeverHoldMoreThanIsUnderWay(t *testing.T) {
-	l := short(target.StartGateway(t, "--max-holds=12").URL)
+	l := endless(target.StartGateway(t, "--max-holds=12").URL)
 	l.Signers, l.Mix = Signers{Count: 1}, Mix{Pairs: true} // three connections, bursts of four
-	r := run(t, l)
+	r := enough(t, l, 100)
 	if marks := r.Methods["markUsed"].Acknowledged; marks == 0 || r.Refusals() != 0 || r.Failed != 0 {
 		t.Errorf("%+v; want marks, and no hold_limit", r)
 	}

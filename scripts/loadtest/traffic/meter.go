@@ -174,9 +174,6 @@ func (m *meter) endSecond(at, length time.Duration) result.Second {
 			}
 			sum.Merge(f.latency)
 			m.total[method].add(f)
-			if Method(method) == MarkUsed || Method(method) == MarkRecyclable {
-				second.Marks += f.latency.TotalCount()
-			}
 			for _, n := range f.refused {
 				second.Refused += n
 			}
@@ -184,7 +181,7 @@ func (m *meter) endSecond(at, length time.Duration) result.Second {
 	}
 	latency := summary(sum)
 	second.Acknowledged = latency.Count
-	second.P50, second.P95, second.P99, second.Max = latency.P50, latency.P95, latency.P99, latency.Max
+	second.P50, second.P99 = latency.P50, latency.P99
 	m.timeline = append(m.timeline, second)
 	return second
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/verify"
+	"noncegate/test/lab/history"
 	"noncegate/wire"
 )
 
@@ -25,17 +26,14 @@ type request struct {
 	open           bool // not answered yet
 	method         Method
 	account        int64
-	nonce, attempt int64          // of a mark
-	sample         *verify.Sample // of an allocation with request id, or of the hold that a mark ends
-	repeat         bool           // it asks again for sample
-	ended          bool           // what sample.HasEnded said of a repeat
+	nonce, attempt int64         // of a mark
+	call           *history.Call // as it is kept; nil: nobody wants to know of it
 }
 
 // hold is a nonce that the connection was handed out and has not marked.
 type hold struct {
 	account, nonce, attempt int64
 	until                   time.Duration // by the clock of the run; later it may be somebody else's
-	sample                  *verify.Sample
 }
 
 // The texts of a request, around what changes.
@@ -71,14 +69,7 @@ func appendRequest(dst []byte, id int, r *request, connection int64) []byte {
 	dst = append(dst, heads[r.method]...)
 	dst = appendHex(dst, r.account)
 	dst = append(dst, '"')
-	switch r.method {
-	case Allocate:
-		if r.sample != nil {
-			dst = append(dst, `,"requestId":"`...)
-			dst = append(dst, r.sample.ID...)
-			dst = append(dst, '"')
-		}
-	case MarkUsed, MarkRecyclable:
+	if r.method == MarkUsed || r.method == MarkRecyclable {
 		dst = append(dst, `,"nonce":`...)
 		dst = strconv.AppendInt(dst, r.nonce, 10)
 		dst = append(dst, `,"attempt":`...)
@@ -99,21 +90,14 @@ func allocation(signer string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{"signer":%q}}`, firstID, wire.MethodAllocate, signer)
 }
 
-// accountAt is where the digits of the account begin in the frame of an allocate.
-var accountAt = headBytes + len(textID) + len("100000") + len(heads[Allocate])
-
+// appendHex appends a number in all its digits.
 func appendHex(dst []byte, n int64) []byte {
 	dst = append(dst, "0000000000000000"...)
-	putHex(dst[len(dst)-signerDigits:], n)
-	return dst
-}
-
-func putHex(dst []byte, n int64) {
-	_ = dst[signerDigits-1]
-	for i := signerDigits - 1; i >= 0; i-- {
-		dst[i] = "0123456789abcdef"[n&15]
+	for at := len(dst) - 1; n != 0; at-- {
+		dst[at] = "0123456789abcdef"[n&15]
 		n >>= 4
 	}
+	return dst
 }
 
 var errNoReply = errors.New("a message that is no answer to a request of ours")
@@ -126,7 +110,7 @@ type reply struct {
 }
 
 // The texts of a reply that the gateway writes before anything that changes.
-// Another spelling is understood too, at the price of decoding it.
+// Another spelling is an error.
 var (
 	replyID     = []byte(textID)
 	replyResult = []byte(`,"result":`)
@@ -135,20 +119,17 @@ var (
 
 // parseReply reads a reply's id, and whether it is a result.
 func parseReply(payload []byte) (reply, error) {
-	rest, ok := bytes.CutPrefix(payload, replyID)
-	if !ok {
-		return decodeReply(payload)
-	}
+	rest, ours := bytes.CutPrefix(payload, replyID)
 	id, n := digits(rest)
 	body, ok := bytes.CutPrefix(rest[n:], replyResult)
-	if ok && n > 0 {
-		return reply{id: id, body: body}, nil
+	failed := false
+	if !ok {
+		body, failed = bytes.CutPrefix(rest[n:], replyError)
 	}
-	body, ok = bytes.CutPrefix(rest[n:], replyError)
-	if ok && n > 0 {
-		return reply{id: id, failed: true, body: body}, nil
+	if !ours || n == 0 || !ok && !failed {
+		return reply{}, errNoReply
 	}
-	return decodeReply(payload)
+	return reply{id: id, failed: failed, body: body}, nil
 }
 
 // digits reads the whole number at the beginning of text, and how many digits it
@@ -159,24 +140,6 @@ func digits(text []byte) (value, n int) {
 		n++
 	}
 	return value, n
-}
-
-func decodeReply(payload []byte) (reply, error) {
-	var f struct {
-		ID     *int     `json:"id"`
-		Result wire.Raw `json:"result"`
-		Error  wire.Raw `json:"error"`
-	}
-	if err := wire.Unmarshal(payload, &f); err != nil {
-		return reply{}, fmt.Errorf("%w: %w", errNoReply, err)
-	}
-	switch {
-	case f.ID == nil || (f.Result == nil) == (f.Error == nil):
-		return reply{}, errNoReply
-	case f.Error != nil:
-		return reply{id: *f.ID, failed: true, body: append(f.Error, '}')}, nil
-	}
-	return reply{id: *f.ID, body: append(f.Result, '}')}, nil
 }
 
 // value is the result or the error, without the brace of the reply around it.
@@ -201,18 +164,10 @@ func (r *reply) handedOut() (handed, error) {
 	nonce, ok1 := field(r.body, `"nonce":`)
 	attempt, ok2 := field(r.body, `"attempt":`)
 	holdMs, ok3 := field(r.body, `"holdMs":`)
-	if ok1 && ok2 && ok3 {
-		return handed{nonce, attempt, holdMs}, nil
-	}
-	return r.decodeHandedOut()
-}
-
-func (r *reply) decodeHandedOut() (handed, error) {
-	a := wire.AllocateResult{Nonce: -1}
-	if err := wire.Unmarshal(r.value(), &a); err != nil || a.Nonce < 0 {
+	if !ok1 || !ok2 || !ok3 {
 		return handed{}, fmt.Errorf("the result of an allocate that cannot be read: %.200s", r.body)
 	}
-	return handed{a.Nonce, a.Attempt, a.HoldMs}, nil
+	return handed{nonce, attempt, holdMs}, nil
 }
 
 func (r *reply) refusal() string {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,6 @@ type runner struct {
 func (l Load) Run(ctx context.Context) (*result.Run, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
-	}
-	if l.grace == 0 {
-		l.grace = drainGrace
 	}
 	started := time.Now()
 	r := &runner{
@@ -242,10 +240,11 @@ func call(f func()) {
 // and then everything is closed and every goroutine has ended. why is how the
 // run ended.
 func (r *runner) stop(why error) {
-	grace := r.load.grace
+	grace := drainGrace
 	if why != nil {
-		grace = min(grace, interruptGrace)
+		grace = interruptGrace
 	}
+	grace = cmp.Or(r.load.grace, grace)
 	r.endedAt.Store(int64(r.clock.now()))
 	close(r.quit)
 	r.each(func(c *client) { c.conn.SetWriteDeadline(time.Now().Add(grace)) })

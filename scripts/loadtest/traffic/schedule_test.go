@@ -94,14 +94,6 @@ func TestASchedulerThatIsLateAtTheEndSendsWhatWasDueOrCountsItAsUnsent(t *testin
 	}
 }
 
-func TestASchedulerThatDozesHearsTheEnd(t *testing.T) {
-	began := time.Now()
-	schedule(t, time.Hour, 10*time.Millisecond, func(s *scheduler) { s.first = time.Hour })
-	if time.Since(began) > time.Minute {
-		t.Error("slept through the end")
-	}
-}
-
 func unsent(m *meter) (n int64) {
 	for i := range m.shards {
 		n += m.shards[i].unsent

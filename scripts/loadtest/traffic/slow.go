@@ -70,12 +70,7 @@ type SlowClients struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
-	counts slowCounts
-}
-
-type slowCounts struct {
-	result.Slow
-	missed int64
+	counts result.Slow
 }
 
 // Start opens the connections and leaves them idle until Misbehave. The caller
@@ -85,7 +80,7 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 		return nil, err
 	}
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
-	g.counts.Slow = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
+	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	sockets, err := openAll(ctx, s.Clients, g.open)
 	if err != nil {
@@ -109,21 +104,14 @@ func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
-	return g.sofar().Slow
-}
-
-// Missed is how many events the gateway told them they had missed. It is
-// complete after Stop.
-func (g *SlowClients) Missed() int64 { return g.sofar().missed }
-
-func (g *SlowClients) sofar() (is slowCounts) {
-	g.count(func(c *slowCounts) { is = *c })
-	return is
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counts
 }
 
 func (g *SlowClients) stopped() bool { return g.ctx.Err() != nil }
 
-func (g *SlowClients) count(change func(*slowCounts)) {
+func (g *SlowClients) count(change func(*result.Slow)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change(&g.counts)
@@ -131,7 +119,7 @@ func (g *SlowClients) count(change func(*slowCounts)) {
 
 // ended counts a connection that the other side ended, by why.
 func (g *SlowClients) ended(why error) {
-	g.count(func(c *slowCounts) {
+	g.count(func(c *result.Slow) {
 		c.Ended[reason(why)]++
 		if kicked(why) {
 			c.Kicked++
@@ -251,11 +239,11 @@ func (c *slowClient) comeBack(after time.Duration) *socket {
 	for wait.For(c.group.ctx, after) == nil {
 		s, err := c.group.open(c.group.ctx, c.number)
 		if err == nil {
-			c.group.count(func(c *slowCounts) { c.Reconnects++ })
+			c.group.count(func(c *result.Slow) { c.Reconnects++ })
 			return s
 		}
 		if !c.group.stopped() {
-			c.group.count(func(c *slowCounts) { c.Ended["not let in again: "+reason(err)]++ })
+			c.group.count(func(c *result.Slow) { c.Ended["not let in again: "+reason(err)]++ })
 		}
 		after = c.spread(comeBackAfter)
 	}
@@ -399,7 +387,7 @@ func (c *slowClient) take(s *socket, n int) error {
 			continue
 		}
 		if note, err := parseNotice(payload); err == nil && note.missed > 0 { // else a reply
-			c.group.count(func(c *slowCounts) { c.missed += note.missed })
+			c.group.count(func(c *result.Slow) { c.Missed += note.missed })
 		}
 	}
 	return nil

@@ -2,10 +2,11 @@ package traffic
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/verify"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/peer"
 	"noncegate/wire"
 )
 
@@ -42,7 +45,7 @@ type Steady struct {
 	MaxWaiting int
 	// Signers are the accounts they allocate of.
 	Signers Signers
-	// Verify is told every answer; it must not be nil.
+	// Verify is told the calls; nil: nobody is.
 	Verify *verify.Recorder
 	// Progress is as in Load.
 	Progress func(result.Second)
@@ -77,6 +80,7 @@ func (p Phase) String() string { return [phaseCount]string{"before", "while one 
 // under way, and those of its clients; Stop ends them.
 type SteadyLoad struct {
 	steady  Steady
+	salt    string // of the request ids of this run
 	started time.Time
 	clock   clock
 	meter   *meter
@@ -97,8 +101,6 @@ type SteadyLoad struct {
 	phases  [phaseCount]*figures
 	unknown []*submission // whose outcome is not known yet
 	settled int64
-
-	summary Noticed // set by Stop
 }
 
 // Start dials all clients and begins to send. The caller must call Stop. ctx
@@ -107,7 +109,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &SteadyLoad{steady: s, meter: newMeter(), clients: make([]*goclient.Client, s.Clients), slots: make(chan struct{}, s.MaxWaiting)}
+	l := &SteadyLoad{steady: s, salt: rand.Text()[:10], meter: newMeter(), clients: make([]*goclient.Client, s.Clients), slots: make(chan struct{}, s.MaxWaiting)}
 	for i := range l.phases {
 		l.phases[i] = newFigures()
 	}
@@ -121,7 +123,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	l.clock = clock{l.started}
 	l.seconds = seconds{meter: l.meter, clock: l.clock, tell: s.Progress}
 	l.meter.begin.Store(0)
-	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, never, l.seconds.end, l.submit) })
+	l.sending.Go(func() { l.clock.pace(l.pacing, s.Rate, l.seconds.end, l.submit) })
 	return l, nil
 }
 
@@ -178,17 +180,19 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.underway.Wait()
 	l.settle()
 	l.cancel()
-	l.summary = l.noticed.sum()
-	lost := l.noticed.lost.all() // before the clients are closed, as the summary
-	l.summary.Settled = l.settled
+	n := &l.noticed
+	noticed := &result.Restart{
+		Settled: l.settled, Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load(), Repeated: n.repeated.all(),
+	}
+	lost := n.lost.all() // before the clients are closed, as the rest
 	l.close()
 	l.seconds.end()
 	res := &result.Run{
-		Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(),
-		Opened: int64(len(l.clients)) + l.summary.Opened, Lost: lost,
+		Command: "restart", Started: l.started.UTC(), Targets: l.steady.URLs, Seconds: measured.Seconds(),
+		Opened: int64(len(l.clients)) + noticed.Opened, Lost: lost, Restart: noticed,
 		Load: result.Load{
 			Connections: l.steady.Clients, Inflight: 1, Rate: l.steady.Rate, Signers: l.steady.Signers.Count,
-			SignerBase: l.steady.Signers.Base, Distribution: l.steady.Signers.String(), Duration: measured.Seconds(),
+			SignerBase: l.steady.Signers.Base, Duration: measured.Seconds(),
 		},
 	}
 	l.meter.report(res)
@@ -223,7 +227,8 @@ const (
 type submission struct {
 	by      *goclient.Client
 	shard   *shard
-	sample  *verify.Sample
+	account int64
+	id      string // request id
 	leave   bool
 	number  int64
 	hold    goclient.Hold // once it was allocated
@@ -233,11 +238,11 @@ type submission struct {
 }
 
 func newSubmission(l *SteadyLoad, k int) *submission {
-	rng := rand.New(rand.NewPCG(uint64(l.steady.Signers.Base), uint64(k)))
+	rng := mathrand.New(mathrand.NewPCG(uint64(l.steady.Signers.Base), uint64(k)))
 	account := l.steady.Signers.Base + rng.Int64N(int64(l.steady.Signers.Count))
 	return &submission{
 		by: l.clients[k%len(l.clients)], shard: l.meter.shard(k), number: int64(k),
-		sample: l.steady.Verify.NewSample(account), leave: k%leaveHeld == 0,
+		account: account, id: fmt.Sprintf("%s-%d", l.salt, k), leave: k%leaveHeld == 0,
 	}
 }
 
@@ -254,25 +259,48 @@ func (l *SteadyLoad) run(s *submission, due time.Duration, phase Phase) {
 // allocate asks for the nonce, or asks again.
 func (l *SteadyLoad) allocate(ctx context.Context, s *submission) error {
 	// Nothing but signer and id, for a repeat with other parameters is a conflict.
-	a, err := s.by.Allocate(ctx, goclient.AllocateRequest{Signer: verify.Signer(s.sample.Account), RequestID: s.sample.ID})
+	call := l.begin(s, history.Call{Kind: history.Allocate, RequestID: s.id})
+	a, err := s.by.Allocate(ctx, goclient.AllocateRequest{Signer: verify.Signer(s.account), RequestID: s.id})
 	if err == nil {
 		s.hold = a.Hold()
-		l.steady.Verify.Allocated(s.sample.Account, a.Nonce, a.Attempt)
-		l.steady.Verify.Answered(s.sample, a.Nonce, a.Attempt, a.Deadline)
+		l.told(call, a.AllocateResult, nil)
+	} else {
+		l.told(call, nil, err)
 	}
 	return err
 }
 
 // mark says that the nonce was used, or says so again.
 func (l *SteadyLoad) mark(ctx context.Context, s *submission) error {
-	s.sample.Ending()
-	account := s.sample.Account
-	_, err := s.by.MarkUsed(ctx, s.hold, verify.TxHash(account, s.hold.Nonce, s.hold.Attempt, s.number))
-	if err == nil {
-		s.sample.Ended()
-		l.steady.Verify.Used(account, s.hold.Nonce, s.hold.Attempt)
-	}
+	tx := verify.TxHash(s.account, s.hold.Nonce, s.hold.Attempt, s.number)
+	call := l.begin(s, history.Call{Kind: history.MarkUsed, Nonce: s.hold.Nonce, Attempt: s.hold.Attempt, TxHash: tx})
+	m, err := s.by.MarkUsed(ctx, s.hold, tx)
+	l.told(call, m, err)
 	return err
+}
+
+// begin begins the record of a call, where somebody wants to know of it.
+func (l *SteadyLoad) begin(s *submission, call history.Call) *history.Call {
+	call.Client, call.Node = int(s.number)%len(l.clients), "any"
+	return l.steady.Verify.Begin(s.account, call)
+}
+
+// told keeps a call and what came of it. One that was certainly not sent was none.
+func (l *SteadyLoad) told(call *history.Call, answer any, err error) {
+	refusal, refused := errors.AsType[*wire.Error](err)
+	_, unknown := errors.AsType[*goclient.UnknownOutcomeError](err)
+	switch {
+	case call == nil:
+	case err == nil:
+		text, err := wire.Marshal(answer)
+		if err == nil {
+			l.steady.Verify.End(call, &peer.Reply{Result: text})
+		}
+	case unknown:
+		l.steady.Verify.End(call, nil)
+	case refused:
+		l.steady.Verify.End(call, &peer.Reply{Error: refusal})
+	}
 }
 
 // counted counts what became of a call, and returns whether it was acknowledged.
@@ -330,30 +358,7 @@ func (l *SteadyLoad) settle() {
 			continue
 		}
 		s.shard.fail(s.due, 1)
-		l.steady.Verify.Unanswered(1)
 	}
-}
-
-// Noticed is what the clients of a steady load noticed of their connections.
-type Noticed struct {
-	Settled  int64 `json:"settled"`  // calls whose outcome was unknown until they were asked again at the end
-	Lost     int64 `json:"lost"`     // connections that broke or were closed
-	Closed   int64 `json:"closed"`   // of these, closed in order because their gateway went away (1012)
-	Drained  int64 `json:"drained"`  // connections whose gateway answered that it is draining
-	Opened   int64 `json:"opened"`   // connections opened to come back
-	Failures int64 `json:"failures"` // attempts to come back that failed
-}
-
-// Noticed is what the clients noticed until Stop closed them.
-func (l *SteadyLoad) Noticed() Noticed { return l.summary }
-
-// Repeated is how many tries were not the last of their call, by why: a gateway's
-// reason, "no answer", or "not sent". The calls are counted by their end, so these
-// are in no other figure.
-func (l *SteadyLoad) Repeated() map[string]int64 { return l.noticed.repeated.all() }
-
-func (n *noticed) sum() Noticed {
-	return Noticed{Lost: result.Sum(n.lost.all()), Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load()}
 }
 
 type noticed struct {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/verify"
@@ -19,7 +18,7 @@ import (
 func steady(urls ...string) Steady {
 	return Steady{
 		URLs: urls, Clients: 3, Rate: 100, Patience: patience, MaxWaiting: 1000,
-		Signers: Signers{Count: 5}, Verify: verify.NewRecorder(),
+		Signers: Signers{Count: 5},
 	}
 }
 
@@ -43,30 +42,37 @@ func handOut(t testing.TB, message []byte, nonce int64) string {
 
 func isAllocate(message []byte) bool { return strings.Contains(string(message), wire.MethodAllocate) }
 
+// answered is how many calls of a steady load were acknowledged so far.
+func answered(l *SteadyLoad) (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.phases {
+		n += f.latency.TotalCount()
+	}
+	return n
+}
+
 func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	g := target.StartGateway(t)
 	s := steady(g.URL)
+	var err error
+	if s.Verify, err = verify.Start(t.Context(), s.URLs, s.Access, 0, s.Signers.Count); err != nil {
+		t.Fatal(err)
+	}
 	l := startSteady(t, s)
-	wait.Until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
 	l.Enter(During)
-	at := s.Verify.Result().Allocations
-	wait.Until(t, "some more", func() bool { return s.Verify.Result().Allocations > at+leaveHeld })
+	wait.Until(t, "some more", func() bool { return answered(l) > 3*leaveHeld })
 	l.Enter(After)
 	r := l.Stop(t.Context())
-	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || l.Noticed() != (Noticed{}) {
-		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, l.Noticed())
-	}
-	for _, name := range []string{"allocate", "markUsed"} {
-		if r.Methods[name].LatencyMs.Count == 0 {
-			t.Errorf("no latency of %s", name)
-		}
+	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || r.Restart.Closed+r.Restart.Opened+r.Restart.Settled != 0 {
+		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, r.Restart)
 	}
 	if len(r.Phases) < 2 || r.Phases[0].Name != Before.String() || r.Phases[1].Name != During.String() || r.Phases[1].LatencyMs.Count == 0 {
 		t.Errorf("phases %+v, want the latency of each, in order", r.Phases)
 	}
-	v, err := s.Verify.Check(t.Context(), s.URLs, access.Access{}, nil)
-	if err != nil || v.ViolationCount != 0 || v.Repeats == 0 {
-		t.Errorf("%+v, %v; want no violation, and request ids asked again", v, err)
+	if v, err := s.Verify.Judge(t.Context(), false); err != nil || v.ViolationCount != 0 || v.Calls != r.Acknowledged {
+		t.Errorf("%+v, %v; want no violation in %d calls", v, err, r.Acknowledged)
 	}
 }
 
@@ -75,16 +81,12 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	s := steady(g.URL)
 	s.Patience = 300 * time.Millisecond
 	l := startSteady(t, s)
-	wait.Until(t, "it has a nonce", func() bool { return s.Verify.Result().Allocations > 0 })
+	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
 	g.Kill()
-	wait.Until(t, "the clients have noticed", func() bool { return l.noticed.sum().Lost == 3 && l.noticed.failures.Load() > 3 })
+	wait.Until(t, "the clients have noticed", func() bool { return result.Sum(l.noticed.lost.all()) == 3 && l.noticed.failures.Load() > 3 })
 	r := l.Stop(t.Context())
-	if r.Refused["not sent: no gateway in time"] == 0 {
-		t.Errorf("%+v; want requests that found no gateway", r)
-	}
-	lost := result.Sum(r.Lost)
-	if lost != 3 || r.Lost["not known"] != 0 || r.Opened != 3 || l.Noticed().Lost != 3 {
-		t.Errorf("%d opened, lost %v, %+v; want the three that were opened lost, and why", r.Opened, r.Lost, l.Noticed())
+	if r.Refused["not sent: no gateway in time"] == 0 || result.Sum(r.Lost) != 3 || r.Opened != 3 {
+		t.Errorf("%+v; want requests that found no gateway, and the three connections lost", r)
 	}
 }
 
@@ -99,7 +101,7 @@ func TestTriesThatAreNotTheLastAreCountedByReason(t *testing.T) {
 	l := startSteady(t, steady(url))
 	wait.Until(t, "calls are answered", func() bool { return asked.Load() > 10 })
 	r := l.Stop(t.Context())
-	if got := l.Repeated(); result.Sum(got) != 2 || len(got) != 1 || r.Failed != 0 || r.Refusals() != 0 {
+	if got := r.Restart.Repeated; result.Sum(got) != 2 || len(got) != 1 || r.Failed != 0 || r.Refusals() != 0 {
 		t.Errorf("repeated %v, %+v; want the two refused tries, by one reason, and nothing refused", got, r)
 	}
 }
@@ -127,7 +129,7 @@ func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
 			})
 			answering.Store(true)
 			r := l.Stop(t.Context())
-			if settled := l.Noticed().Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].Acknowledged < settled {
+			if settled := r.Restart.Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].Acknowledged < settled {
 				t.Errorf("%d settled, %+v; want all unknown ones settled and acknowledged", settled, r)
 			}
 		})
@@ -145,8 +147,8 @@ func TestWhatStaysUnknownIsFailed(t *testing.T) {
 		return len(l.unknown) > 0
 	})
 	r := l.Stop(t.Context())
-	if r.Failed == 0 || r.Acknowledged != 0 || l.Noticed().Settled != 0 || s.Verify.Result().Unanswered != r.Failed {
-		t.Errorf("%+v; want failed requests, and the recorder told", r)
+	if r.Failed == 0 || r.Acknowledged != 0 || r.Restart.Settled != 0 {
+		t.Errorf("%+v; want failed requests", r)
 	}
 }
 
@@ -160,10 +162,8 @@ func TestASteadyLoadThatIsCutShortWaitsForNobody(t *testing.T) {
 	<-asked
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	begun := time.Now()
-	r := l.Stop(ctx)
-	if r.Failed == 0 || time.Since(begun) > patience/2 {
-		t.Errorf("%+v after %v; want failed requests at once", r, time.Since(begun))
+	if r := l.Stop(ctx); r.Failed == 0 { // else it would wait for the clients' patience, which has no end
+		t.Errorf("%+v; want failed requests", r)
 	}
 }
 
@@ -190,18 +190,6 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	cancel()
 	if r := l.Stop(ctx); r.Failed != 2 || r.Unsent == 0 {
 		t.Errorf("%+v; want two that waited and the others unsent", r)
-	}
-}
-
-func TestAGatewayThatHandsANonceOutTwiceIsFoundOut(t *testing.T) {
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return c.Reply(handOut(t, message, 7)) })
-	s := steady(url)
-	s.Signers.Count = 1
-	l := startSteady(t, s)
-	wait.Until(t, "it was handed out twice", func() bool { return s.Verify.Result().Allocations > 1 })
-	l.Stop(t.Context())
-	if v := s.Verify.Result(); v.ViolationCount == 0 {
-		t.Errorf("%+v; want a violation", v)
 	}
 }
 

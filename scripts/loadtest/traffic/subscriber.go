@@ -144,7 +144,7 @@ var eventTypes = [...]struct {
 }
 
 // parseNotice reads a notification. What it looks for stands in the order in
-// which the gateway writes it; another spelling is decoded.
+// which the gateway writes it; another one is an error.
 func parseNotice(payload []byte) (notice, error) {
 	rest := payload
 	kind, rest := quoted(rest, `"type":"`)
@@ -152,7 +152,7 @@ func parseNotice(payload []byte) (notice, error) {
 	nonce, ok := field(rest, `"nonce":`)
 	attempt, ok2 := field(rest, `"attempt":`)
 	if kind == nil || signer == nil || !ok || !ok2 {
-		return decodeNotice(payload)
+		return notice{}, errNoEvent
 	}
 	n := makeNotice(string(kind), string(signer), nonce, attempt)
 	if at := bytes.LastIndex(rest, []byte(`,"missed":`)); at >= 0 {
@@ -172,21 +172,6 @@ func quoted(text []byte, name string) (value, rest []byte) {
 		return nil, text
 	}
 	return value, rest
-}
-
-func decodeNotice(payload []byte) (notice, error) {
-	var f struct {
-		Params struct {
-			Result *wire.Event `json:"result"`
-		} `json:"params"`
-	}
-	if err := wire.Unmarshal(payload, &f); err != nil || f.Params.Result == nil {
-		return notice{}, errNoEvent
-	}
-	e := f.Params.Result
-	n := makeNotice(e.Type, e.Signer, e.Nonce, e.Attempt)
-	n.missed = e.Missed
-	return n, nil
 }
 
 func makeNotice(kind, signer string, nonce, attempt int64) notice {

@@ -2,8 +2,12 @@ package verify_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,133 +16,132 @@ import (
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/scripts/loadtest/verify"
+	"noncegate/wire"
 )
 
 func TestMain(m *testing.M) { target.Main(m) }
 
-// verified is the verdict on a mixed load of a target.
-func verified(t *testing.T, url string, change func(*traffic.Load)) *result.Verify {
-	t.Helper()
-	l := traffic.Load{
-		URLs: []string{url}, Connections: 4, Inflight: 4, Duration: 250 * time.Millisecond,
-		Mix:     traffic.Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 1, Status: 1},
-		Signers: traffic.Signers{Base: 100, Count: 5}, Verify: verify.NewRecorder(),
-	}
-	if change != nil {
-		change(&l)
-	}
-	if r, err := l.Run(t.Context()); err != nil && !errors.Is(err, traffic.ErrAllLost) {
-		t.Fatalf("run: %v, %+v", err, r)
-	}
-	v, err := l.Verify.Check(t.Context(), l.URLs, access.Access{}, nil)
-	if err != nil {
-		t.Fatalf("check: %v", err)
-	}
-	return v
+// wrong is a gateway of one signer that is wrong in one way from the tenth nonce on.
+type wrong struct {
+	twice    bool // hands each nonce out twice
+	skips    bool // leaves a nonce out
+	forgets  bool // keeps no mark that it answers
+	releases bool // frees what it was told is used
+	another  bool // keeps another transaction than it was told
+
+	mu   sync.Mutex // guards what follows
+	next int64
+	rows []wire.Allocation
 }
 
-func TestAGatewayThatKeepsTheRulesHasNoViolation(t *testing.T) {
-	for name, change := range map[string]func(*traffic.Load){
-		"a mix":      nil,
-		"one signer": func(l *traffic.Load) { l.Signers.Count = 1 },
-		"open loop":  func(l *traffic.Load) { l.Rate = 2000 },
-		"allocates":  func(l *traffic.Load) { l.Mix = traffic.Mix{} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := target.StartGateway(t, "--max-holds=4096")
-			v := verified(t, g.URL, change)
-			if v.ViolationCount != 0 || len(v.Violations) != 0 || v.Allocations < 20 || v.Repeats < 1 || v.Signers == 0 || v.Unanswered != 0 {
-				t.Errorf("%+v; want allocations, repeats and no violation", v)
-			}
-		})
-	}
-}
+const from = 10
 
-func TestHoldsThatExpireUnderTheLoadAreNoViolation(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096", "--hold-ttl=1s", "--sweep-interval=100ms")
-	v := verified(t, g.URL, func(l *traffic.Load) {
-		l.Duration, l.Rate, l.Mix = 2500*time.Millisecond, 1000, traffic.Mix{}
-	})
-	if v.ViolationCount != 0 || v.Repeats == 0 {
-		t.Errorf("%+v; want repeats and no violation", v)
-	}
-}
-
-func TestWhatWasNeverAnsweredIsNoViolation(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
-	ctx, cancel := context.WithCancel(t.Context())
-	proxy := cutter(t, g.URL)
-	l := traffic.Load{
-		URLs: []string{proxy}, Connections: 4, Inflight: 16, Duration: time.Minute,
-		Mix:     traffic.Mix{Allocate: 2, MarkUsed: 1, MarkRecyclable: 1},
-		Signers: traffic.Signers{Count: 5}, Verify: verify.NewRecorder(),
-	}
-	defer cancel()
-	if _, err := l.Run(ctx); !errors.Is(err, traffic.ErrAllLost) {
-		t.Fatalf("run: %v, want that all were cut off", err)
-	}
-	v, err := l.Verify.Check(t.Context(), []string{g.URL}, access.Access{}, nil)
-	if err != nil || v.ViolationCount != 0 || v.Unanswered == 0 || v.Allocations == 0 {
-		t.Errorf("%+v, %v; want unanswered requests and no violation", v, err)
-	}
-}
-
-func TestEveryPlantedFaultIsFound(t *testing.T) {
-	for f, want := range map[fault]string{
-		none:              "",
-		handsOutTwice:     "handed out twice with attempt 1",
-		losesARow:         "was handed out and is not in the store",
-		skipsANonce:       "neither held, released nor consumed",
-		setsAttemptBack:   "and the store has attempt 1",
-		forgetsAMark:      "acknowledged as used",
-		marksAnother:      "by another transaction than the store's",
-		reusesAUsed:       "handed out with attempt 2 all the same",
-		answersOther:      "when repeated with nonce",
-		refusesRepeat:     "neither marked nor due",
-		heldThoughEnded:   "its hold had ended by a mark",
-		conflictsOnOthers: "a conflict about other nonces",
-		countsWrong:       "the status has",
-		sumsWrong:         "are together not next",
-		listsBeyond:       "in the store and not below next",
-	} {
-		t.Run(string(f), func(t *testing.T) {
-			t.Parallel()
-			_, url := startFake(t, f)
-			v := verified(t, url, nil)
-			found := strings.Join(v.Violations, "\n")
-			if want == "" && v.ViolationCount != 0 || !strings.Contains(found, want) || want != "" && v.ViolationCount == 0 {
-				t.Errorf("found %d: %.2000s\nwant %q", v.ViolationCount, found, want)
-			}
-			if len(v.Violations) > 100 || int64(len(v.Violations)) > v.ViolationCount {
-				t.Errorf("%d sentences of %d", len(v.Violations), v.ViolationCount)
-			}
-		})
-	}
-}
-
-func TestAccountingFindsALostNonceWithoutHavingSeenTheLoad(t *testing.T) {
-	for _, f := range []fault{none, losesARow, skipsANonce, sumsWrong} {
-		_, url := startFake(t, f)
-		verified(t, url, nil)
-		v, err := verify.Accounting(t.Context(), []string{url}, access.Access{}, 100, 5, nil)
-		if err != nil || (v.ViolationCount > 0) != (f != none) || v.Signers != 5 || v.Allocations == 0 {
-			t.Errorf("%s: %+v, %v", f, v, err)
+func (w *wrong) answer(c *target.Conn, _ int, message []byte) error {
+	var ask struct {
+		ID     json.RawMessage
+		Method string
+		Params struct {
+			Signer, TxHash string
+			Nonce, Attempt int64
 		}
 	}
+	if err := json.Unmarshal(message, &ask); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late, p, until := w.next >= from, ask.Params, wire.Time(time.Now().Add(time.Minute))
+	var answer any
+	switch ask.Method {
+	case wire.MethodAllocate:
+		n := w.next
+		if w.twice && late {
+			n--
+		} else {
+			w.rows = append(w.rows, wire.Allocation{Nonce: n, Status: wire.StatusHeld, Attempt: 1, HeldUntil: &until})
+			w.next++
+		}
+		if w.skips && late {
+			w.next++
+		}
+		answer = wire.AllocateResult{Signer: p.Signer, Nonce: n, Attempt: 1, FencingToken: 1, HeldUntil: *w.row(n).HeldUntil, HoldMs: 60_000}
+	case wire.MethodMarkUsed:
+		if row := w.row(p.Nonce); !w.forgets || !late {
+			row.Status, row.TxHash = wire.StatusConsumed, p.TxHash
+			if w.another && late {
+				row.TxHash = "0x" + strings.Repeat("ab", 32)
+			}
+			if w.releases && late {
+				row.Status, row.TxHash = wire.StatusReleased, ""
+			}
+		}
+		answer = wire.MarkResult{Signer: p.Signer, Nonce: p.Nonce, Attempt: p.Attempt, Status: wire.StatusConsumed, TxHash: p.TxHash}
+	case wire.MethodStatus:
+		answer = wire.StatusResult{Signer: p.Signer, Next: w.next, FencingToken: 1, Version: w.next}
+	case wire.MethodList:
+		answer = wire.ListResult{Allocations: w.rows}
+	}
+	text, err := wire.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, ask.ID, text))
 }
 
-func TestASignerThatWasNeverSeenIsAccountedFor(t *testing.T) {
-	g := target.StartGateway(t)
-	var told int
-	v, err := verify.Accounting(t.Context(), []string{g.URL}, access.Access{}, 9, 1, func(done, all int) { told = done * all })
-	if err != nil || v.ViolationCount != 0 || v.Signers != 1 || v.Allocations != 0 || told != 1 {
-		t.Errorf("%+v, %v, told %d; want nothing wrong", v, err, told)
+func (w *wrong) row(n int64) *wire.Allocation {
+	return &w.rows[slices.IndexFunc(w.rows, func(a wire.Allocation) bool { return a.Nonce == n })]
+}
+
+// verified makes a load of pairs on one signer, verified.
+func verified(t *testing.T, url string, signers int) *result.Verify {
+	t.Helper()
+	v, err := verify.Start(t.Context(), []string{url}, access.Access{}, 0, signers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answered := int64(0)
+	load := traffic.Load{
+		URLs: []string{url}, Connections: 2, Inflight: 2, Rate: 100, Duration: time.Hour, Mix: traffic.Mix{Pairs: true},
+		Signers: traffic.Signers{Count: signers}, Verify: v,
+		Progress: func(s result.Second) {
+			if answered += s.Acknowledged; answered > 8*from {
+				cancel()
+			}
+		},
+	}
+	if _, err := load.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	found, err := v.Judge(t.Context(), false)
+	if err != nil || found.Incomplete != "" || found.Calls == 0 {
+		t.Fatalf("%+v, %v; want all of it looked at", found, err)
+	}
+	return found
+}
+
+func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
+	for name, planted := range map[string]*wrong{
+		"right": {}, "twice": {twice: true}, "skips": {skips: true}, "forgets": {forgets: true}, "releases": {releases: true}, "another": {another: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := verified(t, target.Serve(t, planted.answer), 1)
+			if caught := found.ViolationCount > 0; caught != (name != "right") || caught != (len(found.Violations) > 0) {
+				t.Errorf("%d violations: %v", found.ViolationCount, found.Violations)
+			}
+		})
 	}
 }
 
-func TestAGatewayThatIsAwayIsAnErrorAndNoViolation(t *testing.T) {
-	v, err := verify.Accounting(t.Context(), []string{"ws://127.0.0.1:1/ws"}, access.Access{}, 0, 1, nil)
-	if err == nil || v == nil || v.ViolationCount != 0 || v.Signers != 0 {
-		t.Errorf("%+v, %v; want an error", v, err)
+func TestAGatewayThatIsRightIsNotAndItsSignersAreNotFreshAnyMore(t *testing.T) {
+	g := target.StartGateway(t, "--max-holds=4096")
+	if found := verified(t, g.URL, 100); found.ViolationCount != 0 || found.Signers != 64 {
+		t.Errorf("%+v", found)
+	}
+	_, err := verify.Start(t.Context(), []string{g.URL}, access.Access{}, 0, 100)
+	if used, ok := errors.AsType[*verify.UsedError](err); !ok || !strings.Contains(used.Error(), "--signer-base") {
+		t.Errorf("used signers: %v, want that they are refused", err)
 	}
 }
