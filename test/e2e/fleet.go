@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -210,70 +209,8 @@ func ServeAgain(c *Peer, signers []string, began time.Time, reasons ...string) (
 	return time.Since(began), slowest
 }
 
-const CrowdSigners = 12
-
-// Throng is plain clients that keep requests under way, do not repeat what was
-// refused, and go only when their connection ends.
-type Throng struct {
-	Stop atomic.Bool
-	All  sync.WaitGroup
-
-	mu   sync.Mutex // guards what follows
-	Said map[string]int
-	Told []told
-}
-
-// told is a refusal.
-type told struct {
-	Node, What string
-	At         time.Time
-}
-
-// Throng lets n connections to each node keep window requests under way, each for
-// one of the signers.
-func (f *Fleet) Throng(n, window int, signers []string) *Throng {
-	f.Helper()
-	th := &Throng{Said: make(map[string]int)}
-	for name, p := range f.Nodes {
-		for range n {
-			c := p.Connect()
-			th.All.Go(func() { th.one(name, c, window, signers) })
-		}
-	}
-	return th
-}
-
-func (th *Throng) one(node string, c *Peer, window int, signers []string) {
-	said := make(map[string]int)
-	defer func() {
-		th.mu.Lock()
-		defer th.mu.Unlock()
-		for what, n := range said {
-			th.Said[what] += n
-		}
-	}()
-	for open, id := 0, int64(0); ; open-- {
-		for ; open < window && !th.Stop.Load(); open++ {
-			id++
-			if c.TrySend(id, wire.MethodAllocate, Allocation(signers[rand.IntN(len(signers))], "")) != nil {
-				break // what was answered is still to be read
-			}
-		}
-		if open == 0 {
-			return
-		}
-		r, err := c.Read()
-		if err != nil {
-			return
-		}
-		said[r.Reason()]++
-		if r.Error != nil {
-			th.mu.Lock()
-			th.Told = append(th.Told, told{node, fmt.Sprint(r.Reason(), ": ", r.Error.Message), time.Now()})
-			th.mu.Unlock()
-		}
-	}
-}
+// CrowdSigners is how many signers a crowd works on.
+const CrowdSigners = 48
 
 // Crowd is clients that allocate one after the other, each with a request id of
 // its own, and repeat what they were not told.
@@ -307,6 +244,7 @@ func (f *Fleet) Crowd(stop <-chan struct{}, n int) *Crowd {
 }
 
 func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
+	crowd := begun.Add(1)
 	c := &Crowd{Process: at[0], Given: make(map[string]string), Said: make(map[string]int)}
 	for i := range n {
 		conn := at[i%len(at)].Connect()
@@ -317,7 +255,7 @@ func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
 					return
 				default:
 				}
-				if !c.one(conn, fmt.Sprintf("signer-%d", (i+j)%CrowdSigners), fmt.Sprintf("r-%d-%d", i, j)) {
+				if !c.one(conn, fmt.Sprintf("signer-%d", (i+j)%CrowdSigners), fmt.Sprintf("r%d-%d-%d", crowd, i, j)) {
 					return
 				}
 			}
@@ -387,7 +325,7 @@ func (c *Crowd) Stored(db string) {
 // to what they forward; those are left out.
 func (c *Crowd) Kept(db string) {
 	c.Helper()
-	c.inStore(db, `g.request_id LIKE 'r-%'`, len(c.Ended))
+	c.inStore(db, `g.request_id ~ '^r[0-9]+-'`, len(c.Ended))
 }
 
 // inStore fails the test unless what was answered is in the database, and of the rows that

@@ -38,7 +38,7 @@ func Launch(t testing.TB, args ...string) *Process {
 	return p
 }
 
-// begun counts the gateways that were begun.
+// begun counts the gateways and crowds that were begun.
 var begun atomic.Int64
 
 // Begin starts a gateway on free ports.

@@ -108,7 +108,8 @@ func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	e2e.Touch(toC, signers)
 	listed(f, nil)
 	before := ownersStored(f)
-	clients := f.Throng(2, 4, signers)
+	stop := make(chan struct{})
+	clients := f.Crowd(stop, 8)
 
 	// Each shard of a goes to b, each by the word of another node, the basic one too.
 	pinned, tokens := make(map[int]string), f.ShardsOf("a")
@@ -156,16 +157,11 @@ func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	if after := ownersStored(f); !slices.Equal(after, before) {
 		t.Errorf("without pins the shards are at %v, and were at %v", after, before)
 	}
-	clients.Stop.Store(true)
+	clients.Reach(100)
+	close(stop)
 	clients.All.Wait()
-	t.Logf("%v", clients.Said)
-	if clients.Said["ok"] == 0 {
-		t.Error("no client was answered")
-	}
-	for _, r := range clients.Told {
-		t.Errorf("a client of %s was told %s", r.Node, r.What)
-	}
-	e2e.Consistent(t, f.DB)
+	clients.Only("ok")
+	clients.Kept(f.DB)
 }
 
 // TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
