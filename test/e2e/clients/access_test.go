@@ -211,7 +211,7 @@ func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 	defer conn.Close()
 	began := time.Now()
 	// A body that does not come: what is not read of it is waited for with the answer.
-	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")); err != nil {
+	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.SetReadDeadline(began.Add(30 * time.Second))
