@@ -100,6 +100,9 @@ type Config struct {
 	// GuardCalls guards the calls of clients that name no guard, by what they ask
 	// for, and bounds how long; 0: they are not guarded.
 	GuardCalls time.Duration
+	// OtherChain says why the signer of an allocation is refused for its chain, "" where it
+	// is not. It is called from many goroutines. nil: none is.
+	OtherChain func(signer string) string
 	// ChainReady reports whether the chain of a signer has said how far its account is,
 	// or none is asked about it. Else done is called once, by another goroutine, when it
 	// has: until then, for ChainWait at most, the request waits in line. It must not

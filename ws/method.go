@@ -51,6 +51,11 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
+	if other := c.srv.cfg.OtherChain; other != nil {
+		if why := other(r.op.Signer); why != "" {
+			return invalidParams("signer", why)
+		}
+	}
 	if p.Count > nonce.MaxCount {
 		return invalidParams("count", fmt.Sprintf("must be at most %d", nonce.MaxCount))
 	}

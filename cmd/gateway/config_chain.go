@@ -33,6 +33,7 @@ type ChainConfig struct {
 	EthTake              string        `group:"chain" default:"on" help:"on: a transaction sent through /eth/CHAIN takes the next nonce in passing if nobody holds it. off: its nonce must be held."`
 	EthReplace           []string      `type:"list" group:"chain" default:"same" placeholder:"RULE" help:"Which transaction sent through /eth/CHAIN may replace another one of its nonce: same, one that pays the same to the same recipient with the same data, or nothing to its own account; any. For one principal NAME=any. A client may say any itself, by ?replace=any in the URL or the header Noncegate-Replace: any."`
 	NewSigners           string        `group:"chain" default:"allow" help:"allow, or refuse nonces of a signer that was never used, so that a mistyped name is no new sequence; nonce_setFloor makes one known."`
+	OtherChains          string        `group:"chain" default:"warn" help:"What is done with allocations for eip155 signers of a chain that is not in --chain, where others are, such as after a slip in the chain id: refuse, warn (in the log), or allow. Their nonces begin at 0."`
 }
 
 // ChainNodes are the nodes of one chain.
@@ -222,6 +223,7 @@ func (c *ChainConfig) check() error {
 		atMost("chain-lag", c.ChainLag, maxChainLag),
 		atLeast("chain-wait", c.ChainWait, 10*time.Millisecond),
 		oneOf("eth-take", c.EthTake, "on", "off"),
+		oneOf("other-chains", c.OtherChains, "refuse", "warn", "allow"),
 		oneOf("new-signers", c.NewSigners, "allow", "refuse"),
 	)
 }

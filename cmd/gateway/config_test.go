@@ -43,7 +43,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 		},
 		ChainConfig: ChainConfig{
 			ChainFinality: []string{"finalized"}, ChainWindow: []string{"16"}, ChainDelegatedWindow: []string{"1", "eip155:8453=4"}, EthReplace: []string{"same"}, UnknownTTL: 10 * time.Minute, ChainGapAfter: 30 * time.Second, ChainStuckAfter: 5 * time.Minute,
-			ChainTimeout: 5 * time.Second, ChainLag: 3, ChainWait: 2 * time.Second, EthTake: "on", NewSigners: "allow",
+			ChainTimeout: 5 * time.Second, ChainLag: 3, ChainWait: 2 * time.Second, EthTake: "on", NewSigners: "allow", OtherChains: "warn",
 		},
 		WriteHighBytes: 65_536, WriteLowBytes: 16_384, WriteMaxBytes: 1_048_576,
 		SlowAfter: 10 * time.Second, SlowPolicy: "pause,drop,kick", Backpressure: "on", WriteTimeout: 10 * time.Second,
