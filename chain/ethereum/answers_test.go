@@ -96,7 +96,7 @@ func TestOnlyRefusalsThatMeanAbsenceAreFreeAndWhatNobodyKnowsHasNoGroup(t *testi
 		"txpool is full":                              chain.Refused,
 		"nonce too low: next nonce 5, tx nonce 4":     chain.Used,
 		"replacement transaction underpriced":         chain.Taken,
-		"transaction underpriced":                     chain.Free,
+		"transaction underpriced":                     chain.Refused,
 		"future transaction tries to replace pending": chain.Refused,
 	} {
 		if g := table.group(text); g == nil || g.class != want {

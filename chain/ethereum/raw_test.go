@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/big"
+	"testing"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
@@ -43,6 +45,55 @@ func rawLegacy(chainID uint64, nonce uint64) []byte {
 	sig := ecdsa.SignCompact(authorityKey, hash[:], false)
 	v := number(chainID*2 + 35 + uint64(sig[0]-27))
 	return rlpList(append(fields, v, trimmed(sig[1:33]), trimmed(sig[33:])))
+}
+
+// A payment is the same whatever its nonce and fees are; recipient, value and input tell it apart.
+func TestWhatATransactionDoesIsToldApart(t *testing.T) {
+	sign := func(nonce, price uint64, to byte, value uint64, input []byte) chain.Tx {
+		fields := [][]byte{number(nonce), number(price), number(21000), append(make([]byte, 19), to), number(value), input}
+		hash := address.Keccak256(rlpList(append(fields, number(1), nil, nil)))
+		sig := ecdsa.SignCompact(authorityKey, hash[:], false)
+		raw := rlpList(append(fields, number(37+uint64(sig[0]-27)), trimmed(sig[1:33]), trimmed(sig[33:])))
+		got, err := newWorld(t, 1).Decode(raw)
+		must(t, err)
+		return got
+	}
+	first := sign(5, 1e9, 1, 7, []byte{1, 2}).Payment
+	if again := sign(6, 2e9, 1, 7, []byte{1, 2}).Payment; again != first {
+		t.Error("another nonce or fee makes it another payment")
+	}
+	for what, other := range map[string]chain.Tx{
+		"recipient": sign(5, 1e9, 2, 7, []byte{1, 2}), "value": sign(5, 1e9, 1, 8, []byte{1, 2}), "input": sign(5, 1e9, 1, 7, []byte{1, 2, 3}),
+	} {
+		if other.Payment == first {
+			t.Errorf("another %s is the same payment", what)
+		}
+		if other.Cancels {
+			t.Errorf("another %s cancels", what)
+		}
+	}
+}
+
+func TestATransferOfNothingToItselfCancels(t *testing.T) {
+	self, err := address.Parse(authority)
+	must(t, err)
+	other := self
+	other[0]++
+	for _, c := range []struct {
+		tx   rawtx.Tx
+		want bool
+	}{
+		{rawtx.Tx{From: self, To: &self, Value: new(big.Int)}, true},
+		{rawtx.Tx{From: self, To: &self, Value: big.NewInt(1)}, false},
+		{rawtx.Tx{From: self, To: &other, Value: new(big.Int)}, false},
+		{rawtx.Tx{From: self, Value: new(big.Int)}, false},
+		{rawtx.Tx{From: self, To: &self, Value: new(big.Int), DataLen: 1}, false},
+		{rawtx.Tx{From: self, To: &self, Value: new(big.Int), Authorizations: make([]rawtx.Authorization, 1)}, false},
+	} {
+		if c.tx.Cancels() != c.want {
+			t.Errorf("%+v cancels: %v, want %v", c.tx, !c.want, c.want)
+		}
+	}
 }
 
 func hashOf(raw []byte) chain.Hash {

@@ -122,6 +122,13 @@ func (f *fakeNodes) finalFalls() {
 	<-h.heard
 }
 
+// newHead has the chain tell of a block, and waits until that was heard.
+func (f *fakeNodes) newHead(number int64) {
+	h := heardHead{chain.Head{Latest: chain.Block{Number: number, Hash: chain.Hash{byte(number)}}, Skipped: true}, make(chan struct{})}
+	f.heads <- h
+	<-h.heard
+}
+
 func (f *fakeNodes) Counts(_ context.Context, _ chain.Block, accounts []string) ([]chain.Count, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

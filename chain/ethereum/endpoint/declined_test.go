@@ -1,0 +1,420 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"noncegate/chain"
+	"noncegate/internal/access"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/test/lab/wait"
+	"noncegate/wire"
+)
+
+// declines are the ways of declining of package ethereum's tests, which grade them.
+func declines(t *testing.T) (all []struct {
+	What, Class, Nonce string
+	Later              bool
+}) {
+	t.Helper()
+	data, err := os.ReadFile("../testdata/declined.json")
+	must(t, err)
+	must(t, json.Unmarshal(data, &all))
+	return all
+}
+
+func classOf(t *testing.T, word string) chain.Class {
+	t.Helper()
+	for c := chain.Unknown; c <= chain.NotReached; c++ {
+		if c.String() == word {
+			return c
+		}
+	}
+	t.Fatalf("what is the class %q?", word)
+	return 0
+}
+
+// pool is a node with a pool: it has what it took, each nonce once.
+type pool struct {
+	mu      sync.Mutex
+	decline chan chain.Verdict // of the first
+	taken   map[int64]chain.Hash
+}
+
+func newPool(v chain.Verdict) *pool {
+	p := &pool{decline: make(chan chain.Verdict, 1), taken: map[int64]chain.Hash{}}
+	p.decline <- v
+	return p
+}
+
+func (p *pool) say(tx chain.Tx) chain.Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case v := <-p.decline:
+		return v
+	default:
+	}
+	if is, there := p.taken[tx.Nonce]; there && is != tx.Hash {
+		return chain.Verdict{Class: chain.Taken, Code: -32000, Message: "replacement transaction underpriced"}
+	}
+	p.taken[tx.Nonce] = tx.Hash
+	return chain.Verdict{Class: chain.InPool}
+}
+
+// executed is how many transactions can be mined: those without a gap before them.
+func (p *pool) executed() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for ; ; n++ {
+		if _, there := p.taken[int64(n)]; !there {
+			return n
+		}
+	}
+}
+
+// payments makes payments as a wallet does that asks for the pending count before each. It sends
+// again what libraries do, after an error with their code.
+func (c *client) payments(names ...string) {
+	c.Helper()
+	for _, name := range names {
+		raw := transaction(ada, c.pending(ada), name)
+		for range 3 {
+			if r := c.send(raw); r.Error == nil || r.Error.Code != wire.CodeServerBusy {
+				break
+			}
+		}
+	}
+}
+
+// pending is the pending count of an account.
+func (c *client) pending(account string) int64 {
+	c.Helper()
+	r := c.call(methodCount, `["`+account+`","pending"]`)
+	text, err := strconv.Unquote(string(r.Result))
+	must(c.TB, err)
+	n, err := strconv.ParseInt(text, 0, 64)
+	must(c.TB, err)
+	return n
+}
+
+// A node declines the first of three payments and is well afterwards. Without the gateway, two are
+// mined, or three where the wallet sends the first again.
+func TestADeclinedPaymentDoesNotStopAnAccount(t *testing.T) {
+	for _, d := range declines(t) {
+		t.Run(d.What, func(t *testing.T) {
+			g := startGateway(t)
+			p := newPool(chain.Verdict{
+				Class: classOf(t, d.Class), Code: -32000, Message: d.What, Later: d.Later, Unanswered: d.Class == "not_reached",
+			})
+			g.nodes.saysBy(p.say)
+			c := g.dial()
+			c.payments("a", "b", "c")
+			want := 2
+			if d.Class == "not_reached" || d.Class == "unknown" {
+				want = 3 // the wallet sends it again, or the gateway does
+			}
+			wait.Until(t, fmt.Sprintf("%d payments without a gap", want), func() bool { return p.executed() >= want })
+			if n := c.pending(ada); n != int64(want) {
+				t.Errorf("the pending count is %d behind %d payments", n, want)
+			}
+		})
+	}
+}
+
+// What is declined for good leaves the nonce with its sender, and the next payment takes it.
+func TestAnotherPaymentTakesTheNonceOfARefusedOne(t *testing.T) {
+	for _, d := range declines(t) {
+		if d.Class == "unknown" {
+			continue
+		}
+		t.Run(d.What, func(t *testing.T) {
+			g := startGateway(t)
+			p := newPool(chain.Verdict{Class: classOf(t, d.Class), Code: -32000, Message: d.What, Unanswered: d.Class == "not_reached"})
+			g.nodes.saysBy(p.say)
+			c := g.dial()
+			refused := transaction(ada, 0, "a")
+			if r := c.send(refused); r.Error == nil {
+				t.Fatalf("got %v, want an error", r)
+			}
+			if row := g.row(signer(ada), 0); row.Status.String() != d.Nonce || row.TxHash != (nonce.TxHash{}) {
+				t.Errorf("the nonce is %v with %v, want %s without a transaction", row.Status, row.TxHash, d.Nonce)
+			}
+			if n := c.pending(ada); n != 0 {
+				t.Errorf("the pending count is %d, want the nonce again", n)
+			}
+			other := transaction(ada, 0, "b")
+			c.send(other).wantHashOf(t, other)
+			g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(other))
+		})
+	}
+}
+
+// The gateway that sent it is gone, by kill -9 between the record and the nodes' answer: whichever
+// owns the signer now offers the transaction.
+func TestATransactionWhoseGatewayDiedIsOffered(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	c.send(transaction(ada, 0, "before")).wantHashOf(t, transaction(ada, 0, "before"))
+	raw := transaction(ada, 1, "a")
+	tx, err := g.nodes.Decode(bytesOf(raw))
+	must(t, err)
+	sent := nonce.Sent{Signer: signer(ada), Nonce: 1, Hash: tx.Hash, Payment: tx.Payment, Raw: bytesOf(raw)}
+	_, err = g.Store.KeepSent(t.Context(), sent, 0, 0)
+	must(t, err)
+	sent.Nonce, sent.Hash = 2, chain.Hash{2} // one that was not recorded
+	_, err = g.Store.KeepSent(t.Context(), sent, 0, time.Hour)
+	must(t, err)
+	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: 1, TxHash: tx.Hash, Forwarded: true, Take: true}))
+	must(t, g.Store.DelaySent(t.Context(), []nonce.Sent{sent}, 0))
+	wait.Until(t, "the transaction at the nodes", func() bool { return slices.Contains(g.nodes.given(), 1) })
+	wait.Until(t, "the mark", func() bool { return g.row(signer(ada), 1).Status == nonce.Consumed })
+	wait.Until(t, "that what was not recorded is dropped", func() bool {
+		left, err := g.Store.SentOf(t.Context(), signer(ada), 2)
+		must(t, err)
+		return len(left) == 0
+	})
+	c.send(raw).wantError(t, -32000, "already known")
+}
+
+func bytesOf(raw string) (b []byte) {
+	_, err := fmt.Sscanf(raw, "0x%x", &b)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// While the outcome is unknown the same bytes get their hash, and once a node has them they are
+// known.
+func TestTheSameBytesGetTheirHashWhileTheirOutcomeIsUnknown(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OfferAgain = time.Hour })
+	c, raw := g.dial(), transaction(ada, 0, "a")
+	g.nodes.says(chain.Verdict{Class: chain.Unknown})
+	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
+	for range 2 {
+		c.send(raw).wantHashOf(t, raw)
+	}
+	g.nodes.says(chain.Verdict{Class: chain.NotReached, Unanswered: true})
+	c.send(raw).wantHashOf(t, raw)
+	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
+	g.nodes.says(chain.Verdict{Class: chain.InPool})
+	c.send(raw).wantHashOf(t, raw)
+	c.send(raw).wantError(t, -32000, "already known")
+	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
+}
+
+// A transaction whose outcome was unknown, and that all nodes refuse when it is offered again, is
+// no hole that stays: its sender is given the nonce again.
+func TestANonceWhoseTransactionIsRefusedLaterIsGivenToItsSender(t *testing.T) {
+	wallet := access.RightAllocate | access.RightMark
+	g := startGateway(t, letIn(map[string]access.Right{"alice": wallet, "bob": wallet}))
+	c, raw := g.dialAs("alice"), transaction(ada, 0, "a")
+	answers := make(chan chain.Verdict, 1)
+	answers <- chain.Verdict{Class: chain.Unknown}
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		select {
+		case v := <-answers:
+			return v
+		default:
+			return chain.Verdict{Class: chain.Free, Code: -32000, Message: "insufficient funds"}
+		}
+	})
+	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
+	wait.Until(t, "the pending count to name the nonce again", func() bool { return c.pending(ada) == 0 })
+	if n := g.dialAs("bob").pending(ada); n != 1 {
+		t.Errorf("somebody else's pending count is %d, want 1", n)
+	}
+	g.nodes.says(chain.Verdict{Class: chain.InPool})
+	other := transaction(ada, 0, "b")
+	c.send(other).wantHashOf(t, other)
+	if row := g.row(signer(ada), 0); row.TxHash != hashOf(other) || !row.Replaced.Contains(hashOf(raw)) {
+		t.Errorf("recorded are %v after %v, want both", row.TxHash, row.Replaced)
+	}
+}
+
+// Two workers have one key and send at the same time.
+func TestTwoWorkersOfOneAccount(t *testing.T) {
+	t.Run("different payments", func(t *testing.T) {
+		g := startGateway(t)
+		a, b := g.dial(), g.dial()
+		n, m := a.pending(ada), b.pending(ada)
+		if n != 0 || m != 0 {
+			t.Fatalf("the pending counts are %d and %d", n, m)
+		}
+		first, second := transaction(ada, 0, "to bob"), transaction(ada, 0, "to carol, 15 % more")
+		a.send(first).wantHashOf(t, first)
+		r := b.send(second)
+		r.wantError(t, wire.CodeRejected, "another transaction is recorded for nonce 0")
+		if r.said().Reason != "conflict" {
+			t.Errorf("reason %q", r.said().Reason)
+		}
+		g.nodes.wantGiven(0)
+		g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(first))
+		second = transaction(ada, b.pending(ada), "to carol")
+		b.send(second).wantHashOf(t, second)
+		g.nodes.wantGiven(0, 1)
+	})
+	t.Run("equal payments", func(t *testing.T) {
+		g := startGateway(t)
+		ok := 0
+		for n := range int64(5) {
+			for range 2 {
+				r := g.dial().send(transaction(ada, n, "the same"))
+				if r.Error == nil {
+					ok++
+				} else {
+					r.wantError(t, -32000, "already known")
+				}
+			}
+		}
+		if ok != 5 {
+			t.Errorf("%d were told that it was sent, for 5 transactions", ok)
+		}
+	})
+}
+
+func TestWhatReplacesATransaction(t *testing.T) {
+	header := map[string][]string{"Noncegate-Replace": {"any"}}
+	body := func(raw string) string { return call("1", methodSend, `["`+raw+`"]`) }
+	for _, c := range []struct {
+		name, pays string
+		path       string
+		header     map[string][]string
+		principal  string
+		refused    bool
+	}{
+		{name: "the same with other fees", pays: "a, more"},
+		{name: "a cancellation", pays: "cancel"},
+		{name: "another payment", pays: "b", refused: true},
+		{name: "another payment that is meant, by the URL", pays: "b", path: "?replace=any"},
+		{name: "another payment that is meant, by a header", pays: "b", header: header},
+		{name: "another word in the URL", pays: "b", path: "?replace=same", refused: true},
+		{name: "another payment of a principal that may", pays: "b", principal: "boss"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := startGateway(t, letIn(map[string]access.Right{"alice": everyRight, "boss": everyRight}), func(s *setup) {
+				s.endpoint.Replaces = func(p nonce.Principal) bool { return p == nonce.PrincipalOf("boss") }
+			})
+			who := "alice"
+			if c.principal != "" {
+				who = c.principal
+			}
+			first, second := transaction(ada, 0, "a"), transaction(ada, 0, c.pays)
+			g.dialAs(who).send(first).wantHashOf(t, first)
+			_, answer, _ := g.request(who, "POST", Prefix+"1"+c.path, body(second), c.header)
+			r := new(reply)
+			must(t, json.Unmarshal([]byte(answer), r))
+			if c.refused {
+				r.wantError(t, wire.CodeRejected, "replaces it only if recipient, value and data are the same")
+				g.nodes.wantGiven(0)
+				return
+			}
+			r.wantHashOf(t, second)
+			g.nodes.wantGiven(0, 0)
+		})
+	}
+}
+
+// Following an advice to sign anew would pay twice.
+func TestWhoseBytesMayBeOnTheirWayIsNotToldToSignAnew(t *testing.T) {
+	wallet := access.RightAllocate | access.RightMark
+	g := startGateway(t, letIn(map[string]access.Right{"alice": wallet, "boss": everyRight | access.RightRepair}), func(s *setup) {
+		s.endpoint.OfferAgain = time.Hour
+	})
+	c, raw := g.dialAs("alice"), transaction(ada, 0, "a")
+	g.nodes.says(chain.Verdict{Class: chain.Unknown})
+	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
+	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindAllocate, Signer: signer(ada), Count: 1}))
+	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1, Principal: nonce.PrincipalOf("boss")}))
+	r := c.send(raw)
+	r.wantError(t, wire.CodeUnavailable, "ask what became of it")
+	if r.said().Outcome != wire.OutcomeUnknown {
+		t.Errorf("outcome %q", r.said().Outcome)
+	}
+	c.send(transaction(ada, 0, "b")).wantError(t, wire.CodeRejected, "sign with that nonce") // which was never sent
+	g.nodes.mined[0] = hashOf(raw)
+	c.send(raw).wantHashOf(t, raw)
+	g.nodes.wantGiven(0)
+}
+
+// A count behind a transaction on the same connection knows of it, although that is not answered.
+func TestAPendingCountRightBehindATransactionKnowsOfIt(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	let, committing := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	g.Store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+		if call.Op == memstore.OpSent {
+			once.Do(func() {
+				close(committing)
+				<-let
+			})
+		}
+		return nil
+	}})
+	id := c.begin(methodSend, `["`+transaction(ada, 0, "a")+`"]`)
+	wait.For(t, committing, "the transaction in the store")
+	count := c.begin(methodCount, `["`+ada+`","pending"]`)
+	for range 20 { // an answer that did not wait would be there by then
+		c.call(methodChainID, `[]`)
+	}
+	close(let)
+	c.end(count).wantResult(t, `"0x1"`)
+	c.end(id).wantHashOf(t, transaction(ada, 0, "a"))
+}
+
+// A client knows a receipt before the gateway counts the block: it waits instead of refusing.
+func TestATransactionAfterAReceiptWaitsForTheCount(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.chain.DelegatedWindow = 1; s.endpoint.CountWait = patience })
+	g.nodes.at(ada, chain.Start{Delegated: true})
+	c, first, second := g.dial(), transaction(ada, 0, "a"), transaction(ada, 1, "b")
+	c.send(first).wantHashOf(t, first)
+	c.send(second).wantError(t, wire.CodeHoldLimit, "new nonces may be 1 ahead")
+	g.nodes.at(ada, chain.Start{Latest: 1, Pending: 1, Delegated: true}) // the nodes have the block
+	id := c.begin(methodSend, `["`+second+`"]`)
+	g.awaitLine(signer(ada), 1)
+	g.nodes.newHead(2)
+	c.end(id).wantHashOf(t, second)
+}
+
+// A client that sends its own mined transaction again is told that it is known, also while no node
+// can be asked which transaction used the nonce, if the gateway lists it as mined.
+func TestAMinedTransactionThatIsSentAgainIsKnown(t *testing.T) {
+	for _, found := range []chain.Hash{hashOf(transaction(ada, 0, "a")), {}} {
+		g := startGateway(t)
+		c, raw := g.dial(), transaction(ada, 0, "a")
+		c.send(raw).wantHashOf(t, raw)
+		if found != (chain.Hash{}) {
+			g.nodes.mined[0] = found
+		}
+		g.nodes.at(ada, chain.Start{Latest: 1, Pending: 1})
+		g.nodes.newHead(2)
+		wait.Until(t, "the count", func() bool {
+			st, ok := g.endpoint.chains.State(signer(ada))
+			return ok && st.Mined == 1
+		})
+		must(t, g.Store.ForgetSent(t.Context(), signer(ada), 1))
+		g.nodes.says(chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"})
+		c.send(raw).wantError(t, -32000, "already known")
+	}
+}
+
+// A nonce that is handed out again after it was unknown for long may be executed by its former
+// holder: who takes it in passing is told by the event, as a client of /ws is by its answer.
+func TestANonceThatWasUnknownIsToldWhenItIsTakenInPassing(t *testing.T) {
+	g := startGateway(t)
+	events := g.watch(signer(ada))
+	s := &sending{e: g.endpoint, signer: signer(ada), attempt: 2, before: &nonce.Before{Status: nonce.Released, Attempt: 1, Reason: nonce.ReasonUnseen}}
+	s.tell()
+	if e := wait.For(t, events, "the event"); e.Type != "sent" || e.Reason != reissued {
+		t.Errorf("the event is %+v", e)
+	}
+}
