@@ -5,8 +5,9 @@
 // one; another chain with nonces of accounts would be a sibling package. A Tracker
 // holds what one Chain says against what this node handed out.
 //
-// What a Chain says is evidence of a moment. A higher count than before is proof
-// that nonces were used; a lower one, or the absence of a transaction, proves nothing.
+// What a Chain says is evidence of a moment. A count that only one of several nodes claims
+// is a hint. One that is settled shows that nonces were used, and is undone when it proves
+// wrong; the absence of a transaction proves nothing.
 //
 // It promises: nothing is called external or unseen while a node could not be asked;
 // plans are answered from memory and never wait for a node; the memory is bounded by
@@ -38,6 +39,9 @@ type Block struct {
 // Head is the tip of the canonical chain, and what has changed since the Head before.
 type Head struct {
 	Latest Block
+	// Agreed is the newest block that at least two nodes have, or Latest where the chain has
+	// one node. Counts are settled at it. A zero Hash: none yet.
+	Agreed Block
 	// Final is the newest block that no reorganization can remove, as far as the chain
 	// says. A zero Hash: the chain has not said yet.
 	Final Block
@@ -49,8 +53,11 @@ type Head struct {
 	// Reorg is set when blocks of the Head before are no longer canonical.
 	Reorg *Reorg
 	// FinalFell says that Final is below, or beside, what was final before: the nodes
-	// were reset, or they lie. Nobody may act on this chain until an operator says so.
+	// were reset, or they lie. Nobody may act on this chain until FinalStands, or until an
+	// operator says so.
 	FinalFell bool
+	// FinalStands says that what fell is final again: the nodes are well.
+	FinalStands bool
 }
 
 // Use is one nonce that a block consumed.
@@ -58,6 +65,9 @@ type Use struct {
 	Account string // as in the signer's name, lower case
 	Nonce   int64
 	Tx      Hash // the transaction in which it happened
+	// Unread: the account sent a transaction of which nothing else could be read, or that
+	// means something else on its chain. The next count tells.
+	Unread bool
 	// Authorization: the nonce was consumed by an EIP-7702 authorization that Tx
 	// carried. It may have been skipped by the chain; the next count tells.
 	Authorization bool
@@ -69,17 +79,23 @@ type Reorg struct {
 	Depth    int   // blocks that are no longer canonical
 }
 
-// Count is the number of nonces an account has used at one block.
+// Count is the number of nonces an account has used at one block, as the nodes say.
 type Count struct {
-	Used int64
-	// Agreed says that all nodes which answered gave the same number. Used is the
-	// greatest one.
-	Agreed bool
+	// Used is the number on which Nodes nodes agree. Nodes is 1 only where the chain has one
+	// node, and 0 where nothing is settled: Used is then 0.
+	Used  int64
+	Nodes int
+	// Hint is the greatest number that any node claims. Nothing may follow from it that does
+	// not wait for a settled one.
+	Hint int64
+	// Loose: Used comes from a node that gives its pool's count for every block. It may fall
+	// again, and nothing final follows from it.
+	Loose bool
 }
 
 // Start is where an account stands when it is met for the first time.
 type Start struct {
-	Latest  int64 // the greatest count at the head over all nodes that answered
+	Latest  int64 // the greatest count at the head that two nodes reach, or the one that answered
 	Pending int64 // the greatest count with pools included
 	// Delegated: the account has code that begins with 0xef0100 (EIP-7702), so that
 	// nodes keep one transaction of it at most.
@@ -182,6 +198,9 @@ type Chain interface {
 	// Run follows the chain until ctx ends and calls on for each new Head, one call at
 	// a time. It must be called once; the other methods work while it runs.
 	Run(ctx context.Context, on func(Head))
+	// Several reports whether the chain has more nodes than one, so that the word of one of
+	// them, which is what the uses of a Head are, settles nothing.
+	Several() bool
 	// Counts asks how many nonces accounts have used at a block. The result has one
 	// Count an account. ErrUnreachable: no node that has the block answered.
 	Counts(ctx context.Context, at Block, accounts []string) ([]Count, error)

@@ -31,6 +31,7 @@ type fakeChain struct {
 	pending map[string]int64
 	code    map[string]bool // delegated
 	quarrel bool            // nodes disagree
+	nodes   int             // how many there are; 0: one
 	pool    map[int64]Sighting
 	failed  bool // a node cannot be asked
 	starts  int
@@ -46,6 +47,12 @@ func newFakeChain() *fakeChain {
 }
 
 func (c *fakeChain) ID() string { return "eip155:1" }
+
+func (c *fakeChain) Several() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes > 1
+}
 
 func (c *fakeChain) Run(ctx context.Context, on func(Head)) {
 	for {
@@ -66,9 +73,12 @@ func (c *fakeChain) Counts(_ context.Context, at Block, accounts []string) ([]Co
 	}
 	out := make([]Count, len(accounts))
 	for i, a := range accounts {
-		out[i] = Count{Used: c.mined[a], Agreed: !c.quarrel}
+		out[i] = Count{Used: c.mined[a], Nodes: max(c.nodes, 1)}
 		if at.Hash[0] == 'f' {
 			out[i].Used = c.final[a]
+		}
+		if c.quarrel {
+			out[i] = Count{Hint: out[i].Used}
 		}
 	}
 	return out, nil
@@ -253,11 +263,21 @@ func inWorld(t *testing.T, cfg Config, f func(*world)) {
 func (w *world) block(uses ...Use) {
 	w.t.Helper()
 	w.number++
+	w.chain.set(func() { // what blocks show, counts show too
+		for _, u := range uses {
+			if !u.Authorization && !u.Unread {
+				w.chain.mined[u.Account] = max(w.chain.mined[u.Account], u.Nonce+1)
+			}
+		}
+	})
 	w.head(Head{Latest: Block{Number: w.number, Time: time.Unix(12*w.number, 0)}, Uses: uses})
 }
 
 func (w *world) head(h Head) {
 	w.t.Helper()
+	if h.Agreed == (Block{}) {
+		h.Agreed = h.Latest
+	}
 	w.chain.heads <- h
 	w.after(0)
 }

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"noncegate/nonce"
@@ -14,8 +15,12 @@ func (t *Tracker) heard(h Head) {
 		took := h.Latest.Time.Sub(before.Latest.Time) / time.Duration(h.Latest.Number-before.Latest.Number)
 		t.block.Store(int64(min(max(took, 0), time.Minute)))
 	}
+	if h.FinalStands && t.stopped.Swap(false) {
+		t.log.Warn("the final block of the chain stands again: what follows from it is done again")
+		t.goOn()
+	}
 	if h.FinalFell && !t.stopped.Swap(true) {
-		t.log.Error("the final block of the chain fell or was replaced: its nodes were reset, or they lie; nothing is done by itself for this chain until the gateway is started again",
+		t.log.Error("the final block of the chain fell or was replaced: its nodes were reset, or they lie; nothing is done by itself for this chain until that block is final again, or the gateway is started again",
 			"final", h.Final.Number, "hash", h.Final.Hash.String())
 	}
 	if h.Reorg != nil {
@@ -39,6 +44,16 @@ func (t *Tracker) heard(h Head) {
 	signal(t.headNow)
 }
 
+// goOn makes everything be asked for again after the chain was stopped.
+func (t *Tracker) goOn() {
+	for _, s := range t.all() {
+		s.mu.Lock()
+		s.stale, s.finalOld = s.known, s.known
+		s.publishLocked()
+		s.mu.Unlock()
+	}
+}
+
 // forkOf is the number of the last block that a reorganization left in place.
 func forkOf(r *Reorg) int64 { return r.From.Number - int64(r.Depth) }
 
@@ -46,6 +61,8 @@ func forkOf(r *Reorg) int64 { return r.From.Number - int64(r.Depth) }
 func (t *Tracker) follower(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.Reconcile)
 	defer tick.Stop()
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
 	all := false // ask for all counts
 	var final Block
 	for {
@@ -54,6 +71,7 @@ func (t *Tracker) follower(ctx context.Context) {
 			return
 		case <-tick.C:
 			all = true
+		case <-again.C:
 		case <-t.headNow:
 		}
 		t.mu.Lock()
@@ -68,6 +86,9 @@ func (t *Tracker) follower(ctx context.Context) {
 			t.unsettle(forkOf(p.reorg))
 		}
 		all = !t.askCounts(ctx, h, all || p.skipped || p.reorg != nil)
+		if all || t.unsettled() {
+			again.Reset(countAgain)
+		}
 		if h.Final.Hash != (Hash{}) && !t.stopped.Load() && (h.Final != final || all) {
 			if t.askFinal(ctx, h) {
 				final = h.Final
@@ -83,6 +104,10 @@ func (t *Tracker) applyUses(uses []Use, h *Head) {
 		s := t.signers[u.Account]
 		t.mu.Unlock()
 		if s == nil {
+			continue
+		}
+		if u.Unread {
+			s.askAgain()
 			continue
 		}
 		if u.Authorization {
@@ -117,6 +142,10 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 		k.tx, k.seen, k.found = u.Tx, Mined, true
 	}
 	if u.Nonce+1 < s.mined {
+		return nil
+	}
+	if s.t.chain.Several() { // the block is the word of one node
+		s.stale = true
 		return nil
 	}
 	return s.advanceLocked(u.Nonce+1, h.Latest.Number)
@@ -220,6 +249,15 @@ func (t *Tracker) unsettle(fork int64) {
 	}
 }
 
+// unsettled reports whether a count must be asked for again.
+func (t *Tracker) unsettled() bool {
+	return slices.ContainsFunc(t.all(), func(s *signer) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.known && s.stale
+	})
+}
+
 func (t *Tracker) all() []*signer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,6 +270,9 @@ func (t *Tracker) all() []*signer {
 
 const (
 	countBatch = 100
+	// countAgain is after how long counts that did not settle are asked for again, if there is
+	// no new head.
+	countAgain = time.Second
 	// maxCounts bounds the accounts with open nonces whose counts are asked for at one
 	// head, beyond those that must be; blocks tell of the others.
 	maxCounts = 1000
@@ -244,13 +285,13 @@ func (t *Tracker) askCounts(ctx context.Context, h *Head, all bool) bool {
 	for _, s := range t.all() {
 		s.mu.Lock()
 		must := s.known && (all && (s.owned.Load() || s.watched.Load()) || s.stale)
-		open := s.known && s.watched.Load() && s.minedAt < h.Latest.Number && s.next.Load() > s.mined
+		open := s.known && s.watched.Load() && s.minedAt < h.Agreed.Number && s.next.Load() > s.mined
 		s.mu.Unlock()
 		if must || open && len(asked) < maxCounts {
 			asked = append(asked, s)
 		}
 	}
-	return t.counts(ctx, h.Latest, asked, func(s *signer, c Count) { t.counted(s, c.Used, h) })
+	return t.counts(ctx, h.Agreed, asked, func(s *signer, c Count) { t.counted(s, c, h.Agreed) })
 }
 
 // counts asks batch after batch, and reports whether all were answered.
@@ -293,31 +334,81 @@ func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 	return nil
 }
 
-// counted follows a count at the canonical head. A lower one than before is believed
-// only after a reorganization of the blocks in which it was higher, or where none was
-// named for that.
-func (t *Tracker) counted(s *signer, used int64, h *Head) {
+const (
+	// mostPerBlock is above what any chain can use of one account's nonces in a block. One
+	// node alone is not believed that it was more.
+	mostPerBlock = 100_000
+	// lowerAnswers is how many settled counts in a row must be below one that was seen before,
+	// without a reorganization, until that one counts as wrong.
+	lowerAnswers = 3
+)
+
+// counted follows a count. One that is not settled changes nothing, and is asked for again. A
+// lower one than before is believed after a reorganization of the blocks in which it was
+// higher, where none was named for that, or when it is given again and again: then what was
+// seen before was wrong.
+func (t *Tracker) counted(s *signer, c Count, at Block) {
 	s.mu.Lock()
-	var events []nonce.Event
-	used = max(used, s.final) // which is final
 	before, fell, guessed := s.mined, s.fell, s.guessed
+	blocks := max(at.Number-s.minedAt, 0) + 1
+	absurd := c.Nodes == 1 && c.Used > before && (c.Used-before)/mostPerBlock >= blocks
 	switch {
-	case used >= before:
-		events = s.advanceLocked(used, h.Latest.Number)
-	case fell || guessed:
-		events = s.loweredLocked(used, h.Latest.Number)
-		if fell {
+	case c.Nodes == 0, absurd, c.Loose && !guessed && !fell:
+		s.stale = s.stale || !c.Loose
+		s.mu.Unlock()
+		if absurd {
+			t.metrics.absurd.Inc()
+			t.seldom.Do(func() {
+				t.log.Warn("the node gave a higher count than the chain can have come to: it is not believed", "account", s.account, "seen", before, "count", c.Used, "block", at.Number)
+			})
+		}
+		return
+	}
+	events, wrong, odd := s.countLocked(c.Used, at.Number)
+	s.guessed = c.Loose
+	s.publishLocked()
+	s.mu.Unlock()
+	switch {
+	case wrong:
+		t.log.Error("a count that was seen before was wrong, and is undone", "account", s.account, "seen", before, "count", c.Used, "block", at.Number)
+	case odd:
+		t.metrics.lower.Inc()
+		t.log.Warn("nodes gave a lower count than was seen, and no block was replaced: it is not believed before it is given again",
+			"account", s.account, "seen", before, "count", c.Used, "block", at.Number)
+	}
+	t.report(s, events)
+}
+
+// countLocked takes a settled count. wrong: what was seen before was undone by it. odd: it is
+// lower than that, and not believed yet.
+func (s *signer) countLocked(used, at int64) (events []nonce.Event, wrong, odd bool) {
+	if used >= s.mined {
+		events = s.advanceLocked(used, at)
+		s.lower, s.fell, s.stale = 0, false, false
+		return events, false, false
+	}
+	s.lower++
+	fell, confirmed := s.fell, s.lower >= lowerAnswers
+	if !fell && !s.guessed && !confirmed {
+		s.stale = true
+		return nil, false, true
+	}
+	s.stale = used < s.final && !confirmed // what was final stands until it is certain that it was not
+	if confirmed {
+		s.final = min(s.final, used)
+		s.lower = 0
+	}
+	used = max(used, s.final)
+	wrong = confirmed && !fell
+	if used < s.mined {
+		tell := fell || confirmed
+		events = s.loweredLocked(used, at)
+		if tell {
 			events = append(events, nonce.Event{Type: nonce.EventReorg, Nonce: used})
 		}
 	}
-	s.fell, s.guessed, s.stale = false, false, false
-	s.mu.Unlock()
-	if used < before && !fell && !guessed {
-		t.metrics.lower.Inc()
-		t.log.Warn("a node gave a lower count than was seen, and no block was replaced: it is not believed",
-			"account", s.account, "seen", before, "count", used, "block", h.Latest.Number)
-	}
-	t.report(s, events)
+	s.fell = s.fell && s.stale
+	return events, wrong, false
 }
 
 // askFinal asks for the counts at the final block where they may have risen.
@@ -334,7 +425,7 @@ func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
 		if t.stopped.Load() {
 			return
 		}
-		if !c.Agreed {
+		if c.Nodes == 0 || c.Loose {
 			t.metrics.disagreed.Inc()
 			return // nothing that cannot be undone follows from what nodes disagree about
 		}

@@ -12,6 +12,7 @@ type metrics struct {
 	events    *prometheus.CounterVec
 	ended     prometheus.Counter
 	lower     prometheus.Counter
+	absurd    prometheus.Counter
 	disagreed prometheus.Counter
 }
 
@@ -31,6 +32,7 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 		}, []string{"type"}),
 		ended:     counter("noncegate_chain_holds_ended_total", "Holds that were unknown and ended because a node showed that the nonce was used."),
 		lower:     counter("noncegate_chain_lower_counts_total", "Counts below one that was seen, without a reorganization. They are not believed."),
+		absurd:    counter("noncegate_chain_absurd_counts_total", "Counts of one node alone that are higher than the chain can have come to. They are not believed."),
 		disagreed: counter("noncegate_chain_final_disagreements_total", "Counts at the final block about which nodes disagreed. Nothing follows from them."),
 	}
 	reg.MustRegister(m.events)

@@ -225,6 +225,8 @@ func (w *world) setChain(args []string) {
 			c.code[who] = true
 		case "quarrel":
 			c.quarrel = value == "yes"
+		case "nodes":
+			c.nodes = int(number(w.t, value))
 		case "away":
 			c.away = value == "yes"
 		case "failed":
@@ -287,6 +289,8 @@ func (w *world) parseHead(args []string, h Head) Head {
 		switch {
 		case arg == "skipped":
 			h.Skipped = true
+		case arg == "stands":
+			h.FinalStands = true
 		case arg == "fell":
 			h.FinalFell = true
 		case strings.HasPrefix(arg, "final="):

@@ -33,6 +33,7 @@ type signer struct {
 	minedAt   int64 // number of the block at which that was so
 	guessed   bool  // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
 	stale     bool  // the count must be asked for, whatever blocks said
+	lower     int   // settled counts in a row that were below mined
 	fell      bool  // a reorganization may have lowered mined: the next count counts, even a lower one
 	final     int64
 	finalOld  bool // mined passed final since it was asked for
@@ -336,7 +337,7 @@ func (s *signer) publishLocked() {
 		return
 	}
 	v := &nonce.ChainView{
-		Known: s.known, Mined: s.mined, Final: s.final, Start: s.start,
+		Known: s.known, Guessed: s.guessed, Mined: s.mined, Final: s.final, Start: s.start,
 		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor), Trouble: s.trouble,
 	}
 	s.view.Store(v)

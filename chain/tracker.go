@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"noncegate/nonce"
 )
@@ -61,6 +62,8 @@ type Tracker struct {
 	block   atomic.Int64         // about how long a block takes, nanoseconds
 	clock   atomic.Int64         // about now, Unix seconds: what plans note, twice a second
 
+	seldom, silent rate.Sometimes // lines about counts that are not believed, and of no answer
+
 	startNow, headNow chan struct{} // capacity 1
 }
 
@@ -83,6 +86,7 @@ func New(c Chain, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Tra
 	t := &Tracker{
 		chain: c, cfg: cfg, log: log.With("component", "chain", "chain", c.ID()),
 		signers: make(map[string]*signer), open: make(map[*signer]bool),
+		seldom: rate.Sometimes{Interval: time.Minute}, silent: rate.Sometimes{Interval: time.Minute},
 		startNow: make(chan struct{}, 1), headNow: make(chan struct{}, 1),
 	}
 	t.clock.Store(time.Now().Unix())
@@ -288,7 +292,9 @@ func (t *Tracker) startSome(ctx context.Context) bool {
 			}
 			t.mu.Unlock()
 			if !errors.Is(err, context.Canceled) {
-				t.log.Debug("asking where accounts stand", "accounts", n, "error", err)
+				t.silent.Do(func() {
+					t.log.Warn("no node says where accounts stand, so that new signers cannot begin", "accounts", n, "error", err)
+				})
 			}
 			return false
 		}

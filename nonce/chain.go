@@ -35,9 +35,12 @@ type ChainView struct {
 	// Known: a node has said how far the account is. Else Mined, Final and Start
 	// mean nothing.
 	Known bool
-	Mined int64 // nonces below it are used, at the canonical head
-	Final int64 // and at the final one; not above Mined
-	Start int64 // where a signer begins that is met for the first time
+	// Guessed: Mined is of no block, or of a node whose word settles nothing. New signers begin by
+	// it, and new nonces are bounded by it; nothing else follows.
+	Guessed bool
+	Mined   int64 // nonces below it are used, at the canonical head
+	Final   int64 // and at the final one; not above Mined
+	Start   int64 // where a signer begins that is met for the first time
 	// StartOld: Start is of long ago, so that nobody begins there.
 	StartOld bool
 	// Window bounds new nonces: they are below Mined + Window. 0: it does not.

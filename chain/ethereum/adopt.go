@@ -126,7 +126,7 @@ func (n *node) blockByHash(ctx context.Context, hash chain.Hash) (*block, error)
 // adopt makes the claim's block the newest one and fills in what happened on the way to
 // it. false: its blocks could not be read; it is tried again with the next decision. last
 // says that there is no other claim: then it is not tried for ever.
-func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bool) bool {
+func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bool, voters int) bool {
 	if c.head.full {
 		f.bodies[c.head.Hash] = c.head
 	} else {
@@ -139,7 +139,10 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bo
 		head.Skipped = true // there is nothing before it
 		f.canon.add(c.head.Block)
 		f.recall(ctx, c)
+	case err == nil && !f.believable(ancestor, voters):
+		return false
 	case err == nil:
+		f.deep = 0
 		f.replace(ancestor, c.head.Block, head)
 		for _, b := range path {
 			f.canon.add(b.Block)
@@ -158,6 +161,20 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bo
 	clear(f.bodies)
 	f.branch.forget(f.kept.Number - remembered)
 	return true
+}
+
+// believable reports whether a new head may be adopted that leaves the blocks up to an ancestor
+// in place. One that replaces a final block must be that of two nodes, where there are several,
+// and stay it for some decisions.
+func (f *follower) believable(ancestor int64, voters int) bool {
+	if f.final.Hash == (chain.Hash{}) || ancestor >= f.final.Number {
+		return true
+	}
+	if voters < min(2, len(f.c.nodes)) {
+		return false
+	}
+	f.deep++
+	return f.deep >= fellRounds
 }
 
 // mayBeSkipped decides whether blocks that could not be read are skipped: at once if they
@@ -213,7 +230,7 @@ func (f *follower) replace(ancestor int64, to chain.Block, head *chain.Head) {
 	f.canon.cut(ancestor)
 	if f.final.Hash != (chain.Hash{}) && ancestor < f.final.Number {
 		head.FinalFell = true
-		f.final = chain.Block{}
+		f.fallen, f.final = f.final, chain.Block{}
 	}
 }
 

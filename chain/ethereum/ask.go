@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ const (
 	methodBlockByHash   = "eth_getBlockByHash"
 	methodCount         = "eth_getTransactionCount"
 	methodCode          = "eth_getCode"
+	methodSyncing       = "eth_syncing"
 	methodTxByHash      = "eth_getTransactionByHash"
 	methodTxBySender    = "eth_getTransactionBySenderAndNonce"
 	methodContentFrom   = "txpool_contentFrom"
@@ -54,11 +56,13 @@ func (n *node) inParts(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 }
 
 // request sends calls as one request. If the node refuses that for being a batch, or its
-// answer would be too large, it gets halves.
+// answer would be too large, it gets halves. A request of several calls that fails in another
+// way may have been refused for that too, or the node is away: one call alone tells.
 func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
 	leave, err := n.enter(ctx, calls, how)
 	if err == nil {
 		n.carry(ctx, session, calls, how, leave)
+		n.recheck(ctx, session, calls, how)
 	}
 	for _, c := range calls {
 		if err != nil {
@@ -66,12 +70,35 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 		}
 		n.c.m.requests.WithLabelValues(n.name, methodLabel(c.Method), string(resultOf(c))).Inc()
 	}
-	if err == nil && n.heed(calls, how) {
-		for _, c := range calls {
-			c.Fail = nil
-		}
-		n.inParts(ctx, session, calls, how, (len(calls)+1)/2)
+	if err != nil || n.heed(calls, how) || len(calls) == 1 {
+		return
 	}
+	if errors.Is(calls[0].Fail, ErrTooLarge) {
+		n.inParts(ctx, session, anew(calls), how, (len(calls)+1)/2)
+		return
+	}
+	open := slices.DeleteFunc(slices.Clone(calls), func(c *jsonrpc.Call) bool { return !mayBeTheBatch(c.Fail) })
+	if len(open) == 0 {
+		return
+	}
+	refused := open[0].Fail
+	if len(open) == len(calls) && !saysBatch(refused) {
+		n.request(ctx, session, anew(open[:1]), how)
+		if open[0].Fail != nil {
+			return
+		}
+		open = open[1:]
+	}
+	n.shrinkBatch(len(calls), refused)
+	n.inParts(ctx, session, anew(open), how, (len(calls)+1)/2)
+}
+
+// anew returns calls as if they had not been sent.
+func anew(calls []*jsonrpc.Call) []*jsonrpc.Call {
+	for _, c := range calls {
+		c.Fail = nil
+	}
+	return calls
 }
 
 // carry sends calls, in the slot that enter has taken, and leaves it.
@@ -94,16 +121,16 @@ func (n *node) carry(ctx context.Context, session uint64, calls []*jsonrpc.Call,
 	n.c.m.seconds.WithLabelValues(n.name).Observe(time.Since(begin).Seconds())
 }
 
-// heed notes what the answers say about asking: that there should be fewer requests, or
-// smaller batches. It reports whether the calls should be sent again in halves.
-func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
-	limited, wait := false, time.Duration(0)
+// heed notes where the answers say that there should be fewer requests, and reports whether
+// they do.
+func (n *node) heed(calls []*jsonrpc.Call, how asking) (limited bool) {
+	wait := time.Duration(0)
 	for _, c := range calls {
 		if status, ok := errors.AsType[*jsonrpc.StatusError](c.Fail); ok {
 			limited = limited || status.Code == http.StatusTooManyRequests
 			wait = max(wait, status.RetryAfter)
 		}
-		if batch, ok := errors.AsType[*jsonrpc.BatchError](c.Fail); ok && n.wantsFewer(batch.Refusal, c.Method, how) {
+		if refusal, ok := errors.AsType[*jsonrpc.Error](c.Fail); ok && n.wantsFewer(refusal, c.Method, how) {
 			limited = true
 		}
 		if c.Err != nil && n.wantsFewer(c.Err, c.Method, how) {
@@ -114,14 +141,8 @@ func (n *node) heed(calls []*jsonrpc.Call, how asking) (smaller bool) {
 	switch {
 	case limited || wait > 0:
 		n.backOff(how.use, wait)
-		return false
-	case len(calls) > 1 && refusedAsBatch(calls[0].Fail):
-		n.shrinkBatch(len(calls))
 		return true
-	case len(calls) > 1 && errors.Is(calls[0].Fail, ErrTooLarge):
-		return true
-	}
-	if calls[0].Fail == nil {
+	case calls[0].Fail == nil:
 		n.relax(how.use)
 	}
 	return false
@@ -161,8 +182,9 @@ func (n *node) limitsCallsOfOthers(e *jsonrpc.Error) bool {
 		!aboutExecution.MatchString(e.Message) && n.c.table.limited.MatchString(e.Message)
 }
 
-// refusedAsBatch reports whether a request failed in a way in which nodes refuse batches.
-func refusedAsBatch(fail error) bool {
+// saysBatch reports whether a request failed in a way in which nodes refuse batches, and
+// nothing else that this package asks for.
+func saysBatch(fail error) bool {
 	if _, ok := errors.AsType[*jsonrpc.BatchError](fail); ok {
 		return true
 	}
@@ -178,6 +200,16 @@ func refusedAsBatch(fail error) bool {
 	return false
 }
 
+// mayBeTheBatch reports whether a smaller request may be answered where one failed so: not
+// where nothing was sent, or time was over.
+func mayBeTheBatch(fail error) bool {
+	switch resultOf(&jsonrpc.Call{Fail: fail}) {
+	case resultLost, resultNonsense:
+		return true
+	}
+	return false
+}
+
 // batchSize is how many calls a request to the node may have.
 func (n *node) batchSize() int {
 	n.mu.Lock()
@@ -188,10 +220,16 @@ func (n *node) batchSize() int {
 	return n.maxBatch
 }
 
-func (n *node) shrinkBatch(refused int) {
+// shrinkBatch remembers for some time that a request of so many calls was refused.
+func (n *node) shrinkBatch(refused int, why error) {
 	n.mu.Lock()
 	n.maxBatch, n.batchAt = min(n.maxBatch, max(1, refused/2)), time.Now()
-	size := n.maxBatch
+	size, said := n.maxBatch, n.batchSaid
+	n.batchSaid = true
 	n.mu.Unlock()
-	n.log.Debug("node refused a batch", "size", refused, "now", size)
+	level := slog.LevelWarn
+	if said { // it is the same limit that is found again and again
+		level = slog.LevelDebug
+	}
+	n.log.Log(context.Background(), level, "node refuses requests of several calls; it gets smaller ones", "refused", refused, "now", size, "error", why)
 }

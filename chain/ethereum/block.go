@@ -1,6 +1,7 @@
 package ethereum
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 // errNoBlock says that the node has no such block.
 var errNoBlock = errors.New("the node does not have the block")
 
-// parseQuantity reads a number as nodes must write it: 0x and hexadecimal digits without
-// leading zeros, below 2^63.
+// parseQuantity reads a number: 0x and hexadecimal digits, below 2^63. Some nodes write
+// leading zeros, which the specification forbids and which leave no doubt.
 func parseQuantity(s string) (int64, error) {
 	digits, ok := strings.CutPrefix(s, "0x")
 	n, err := strconv.ParseUint(digits, 16, 64)
@@ -27,8 +28,6 @@ func parseQuantity(s string) (int64, error) {
 		return 0, errors.New("must be 0x and hexadecimal digits")
 	case err != nil || n > math.MaxInt64:
 		return 0, errors.New("must be below 2^63")
-	case len(digits) > 1 && digits[0] == '0':
-		return 0, errors.New("must have no leading zeros")
 	}
 	return int64(n), nil
 }
@@ -131,27 +130,28 @@ type transaction struct {
 
 // decodeUses reads the transactions of a block. Only types 0 to 4 say for sure that a
 // nonce of their sender was used: deposits of rollups and the like have a sender and a
-// nonce that mean something else. The next count tells of those.
+// nonce that mean something else. Of those, and of a transaction that cannot be read, only the
+// sender is told, if there is one: the next count tells the rest.
 func decodeUses(transactions []byte, chainID uint64) ([]chain.Use, error) {
 	var uses []chain.Use
 	err := wire.Elements(transactions, func(i int, element []byte) error {
-		var t transaction
-		if err := wire.Unmarshal(element, &t); err != nil {
+		if !bytes.HasPrefix(bytes.TrimSpace(element), []byte("{")) {
 			return fmt.Errorf("block: transactions[%d] must be an object", i)
+		}
+		var t transaction
+		if wire.Unmarshal(element, &t) != nil {
+			return nil
 		}
 		kind, err := parseQuantity(t.Type)
 		if t.Type == "" { // nodes of old chains leave it out
 			kind, err = 0, nil
 		}
-		if err != nil {
-			return fmt.Errorf("block: transactions[%d].type %w", i, err)
-		}
-		if kind > 4 {
+		use, bad := t.use()
+		if err != nil || bad != nil || kind > 4 {
+			if use.Account != "" {
+				uses = append(uses, chain.Use{Account: use.Account, Unread: true})
+			}
 			return nil
-		}
-		use, err := t.use()
-		if err != nil {
-			return fmt.Errorf("block: transactions[%d].%w", i, err)
 		}
 		uses = append(uses, use)
 		if kind == 4 {
@@ -170,13 +170,13 @@ func (t *transaction) use() (u chain.Use, err error) {
 	if err != nil {
 		return u, fmt.Errorf("from %w", err)
 	}
+	u.Account = from.String()
 	if u.Nonce, err = parseQuantity(t.Nonce); err != nil {
 		return u, fmt.Errorf("nonce %w", err)
 	}
 	if u.Tx, err = parseHash(t.Hash); err != nil {
 		return u, fmt.Errorf("hash %w", err)
 	}
-	u.Account = from.String()
 	return u, nil
 }
 

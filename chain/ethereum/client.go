@@ -1,10 +1,13 @@
 package ethereum
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +30,7 @@ type Client struct {
 	views   chan *view     // from the pollers to the follower
 	newHead chan struct{}  // holds one: a node told of a block
 	back    chan struct{}  // holds one: a node is connected
+	noFinal atomic.Bool    // no node names a final block
 	subs    chan struct{}  // a slot for each subscription of others
 
 	mu      sync.Mutex // guards what follows; no I/O beneath it
@@ -35,6 +39,7 @@ type Client struct {
 	calls   sync.WaitGroup // methods under way, and sends after their answer
 	head    chain.Block
 	final   chain.Block
+	example string // an account that has sent a transaction
 	headAt  time.Time
 	sticky  *node // whom Call asked last; nil: nobody yet
 }
@@ -144,12 +149,24 @@ func inParallel(nodes []*node, ask func(i int, n *node)) {
 	all.Wait()
 }
 
-// unreachable is the error of a method for which no node could be asked.
-func unreachable(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("%w: %w", chain.ErrUnreachable, err)
+// unreachable is the error of a method for which no node could be asked: that of the first
+// node of which it tells more than that it is left alone or not connected.
+func unreachable(nodes []*node, errs []error) error {
+	var why error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		plain := errors.Is(err, errBackingOff) || errors.Is(err, errNotConnected)
+		if plain {
+			err = fmt.Errorf("%w (%s)", err, nodes[i].status().LastError)
+		}
+		if why == nil || !plain {
+			why = fmt.Errorf("%w: %s: %w", chain.ErrUnreachable, nodes[i].name, err)
+		}
+		if !plain {
+			break
 		}
 	}
-	return chain.ErrUnreachable
+	return cmp.Or(why, chain.ErrUnreachable)
 }

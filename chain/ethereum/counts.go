@@ -12,8 +12,13 @@ import (
 	"noncegate/wire"
 )
 
-// noCount stands for an account of which a node gave no count.
-const noCount = -1
+const (
+	// noCount stands for an account of which a node gave no count.
+	noCount = -1
+	// maxCount is above the number of transactions that any account can have sent: with a
+	// greater one a signer would be at its end.
+	maxCount = 1 << 40
+)
 
 // Counts implements chain.Chain. accounts are addresses, 0x and 40 lower-case digits.
 func (c *Client) Counts(ctx context.Context, at chain.Block, accounts []string) ([]chain.Count, error) {
@@ -25,10 +30,19 @@ func (c *Client) Counts(ctx context.Context, at chain.Block, accounts []string) 
 		return nil, err
 	}
 	defer done()
-	nodes := c.eligible()
+	nodes := c.witnesses()
 	replies, errs := make([][]int64, len(nodes)), make([]error, len(nodes))
 	inParallel(nodes, func(i int, n *node) { replies[i], errs[i] = n.counts(ctx, at, accounts) })
-	return c.merge(at, accounts, replies, errs)
+	return c.merge(at, accounts, nodes, replies, errs)
+}
+
+// Several implements chain.Chain.
+func (c *Client) Several() bool { return len(c.nodes) > 1 }
+
+// witnesses are the nodes that are asked for counts: also those whose counts were wrong,
+// which have no vote until they are right again.
+func (c *Client) witnesses() []*node {
+	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return !n.current() })
 }
 
 func checkAccounts(accounts []string) error {
@@ -40,30 +54,113 @@ func checkAccounts(accounts []string) error {
 	return nil
 }
 
-// merge takes the greatest count of each account.
-func (c *Client) merge(at chain.Block, accounts []string, replies [][]int64, errs []error) ([]chain.Count, error) {
+// merge finds out on which counts the nodes agree.
+func (c *Client) merge(at chain.Block, accounts []string, nodes []*node, replies [][]int64, errs []error) ([]chain.Count, error) {
 	counts := make([]chain.Count, len(accounts))
+	wrong, answered := make([]error, len(nodes)), make([]bool, len(nodes))
 	for i, account := range accounts {
-		best, agreed := int64(noCount), true
-		for _, of := range replies {
-			if of == nil || of[i] == noCount {
+		var firm, loose tally
+		for j, of := range replies {
+			switch {
+			case of == nil || of[i] == noCount:
+			case nodes[j].firm():
+				firm.add(of[i], !nodes[j].wrong(aboutCount))
+			default:
+				loose.add(of[i], true)
+			}
+		}
+		if firm.answers+loose.answers == 0 {
+			return nil, unreachable(nodes, errs)
+		}
+		c.tellDifference(firm, account, at)
+		count, settled := c.settle(firm, loose)
+		counts[i] = count
+		if !settled || count.Loose {
+			continue
+		}
+		for j, of := range replies {
+			if of == nil || of[i] == noCount || !nodes[j].firm() {
 				continue
 			}
-			agreed = agreed && (best == noCount || best == of[i])
-			best = max(best, of[i])
+			answered[j] = true
+			if of[i] != count.Used {
+				wrong[j] = fmt.Errorf("it counts %d transactions of %s at block %d, and %d nodes count %d", of[i], account, at.Number, count.Nodes, count.Used)
+			}
 		}
-		if best == noCount {
-			return nil, unreachable(errs)
+	}
+	for j, n := range nodes {
+		if answered[j] && len(c.nodes) > 1 {
+			n.judged(aboutCount, wrong[j])
 		}
-		if !agreed {
-			c.m.disagreements.WithLabelValues(disagreeCount).Inc()
-			c.differ.Do(func() {
-				c.log.Warn("nodes have different counts at the same block", "account", account, "block", at.Number, "greatest", best)
-			})
-		}
-		counts[i] = chain.Count{Used: best, Agreed: agreed}
 	}
 	return counts, nil
+}
+
+// settle makes one count of what nodes said. What nodes say whose counts ignore the block
+// settles only where there are no others.
+func (c *Client) settle(firm, loose tally) (chain.Count, bool) {
+	count := chain.Count{Hint: max(firm.greatest, loose.greatest)}
+	votes := firm
+	if count.Loose = !slices.ContainsFunc(c.nodes, (*node).firm); count.Loose {
+		votes = loose
+	}
+	needed := min(2, len(c.nodes))
+	used, nodes := votes.most()
+	if nodes < needed {
+		count.Loose = false
+		return count, false
+	}
+	count.Used, count.Nodes = used, nodes
+	return count, true
+}
+
+// tally are the counts that nodes gave of one account.
+type tally struct {
+	answers  int
+	greatest int64
+	votes    map[int64]int
+}
+
+func (t *tally) add(count int64, votes bool) {
+	t.answers++
+	t.greatest = max(t.greatest, count)
+	if t.votes == nil {
+		t.votes = map[int64]int{}
+	}
+	if votes {
+		t.votes[count]++
+	} else {
+		t.votes[count] += 0
+	}
+}
+
+// most is the count with more votes than any other, and how many; none where two have equally
+// many.
+func (t *tally) most() (count int64, votes int) {
+	equal := false
+	for v, n := range t.votes {
+		switch {
+		case n > votes:
+			count, votes, equal = v, n, false
+		case n == votes:
+			equal = true
+		}
+	}
+	if equal {
+		return 0, 0
+	}
+	return count, votes
+}
+
+// tellDifference logs that nodes disagree, now and then.
+func (c *Client) tellDifference(t tally, account string, at chain.Block) {
+	if len(t.votes) < 2 {
+		return
+	}
+	c.m.disagreements.WithLabelValues(disagreeCount).Inc()
+	c.differ.Do(func() {
+		c.log.Warn("nodes have different counts at the same block", "account", account, "block", at.Number, "greatest", t.greatest)
+	})
 }
 
 // counts asks the node for counts at a block. noCount stands where it gave none; the
@@ -129,6 +226,9 @@ func (n *node) readCount(c *jsonrpc.Call) (int64, error) {
 		return 0, err
 	}
 	count, err := decodeQuantity(c.Result)
+	if err == nil && count > maxCount {
+		err = fmt.Errorf("is %d, and no account has sent so many transactions", count)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: result %w", c.Method, err)
 	}
@@ -144,8 +244,10 @@ const delegation = "0xef0100"
 const codesPerRequest = 16
 
 // Start implements chain.Chain. It asks all nodes that answer, also those that are
-// behind: the greatest counts are taken. Nodes on another branch, or that are not believed,
-// are not asked while others are on that of the chain.
+// behind: for Latest the greatest count that two of them reach is taken, because one may be
+// wrong; for Pending the greatest, because pools differ. Nodes that are syncing know too little.
+// Nodes on another branch, or that are not believed, are not asked while others are on that of
+// the chain.
 func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, error) {
 	if err := checkAccounts(accounts); err != nil {
 		return nil, err
@@ -163,20 +265,22 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 	inParallel(nodes, func(i int, n *node) { replies[i], errs[i] = n.start(ctx, accounts) })
 	starts := make([]chain.Start, len(accounts))
 	for i := range accounts {
-		known := false
+		var latest []int64
+		s := &starts[i]
 		for _, of := range replies {
 			if of == nil || of[i] == nil {
 				continue
 			}
-			known = true
-			s := &starts[i]
-			s.Latest, s.Pending = max(s.Latest, of[i].Latest), max(s.Pending, of[i].Pending)
+			latest = append(latest, of[i].Latest)
+			s.Pending = max(s.Pending, of[i].Pending)
 			s.Delegated = s.Delegated || of[i].Delegated
 		}
-		if !known {
-			return nil, unreachable(errs)
+		if len(latest) == 0 {
+			return nil, unreachable(nodes, errs)
 		}
-		starts[i].Pending = max(starts[i].Pending, starts[i].Latest)
+		slices.Sort(latest)
+		s.Latest = latest[max(0, len(latest)-2)]
+		s.Pending = max(s.Pending, s.Latest)
 	}
 	return starts, nil
 }
@@ -188,15 +292,25 @@ func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, er
 	if err != nil {
 		return nil, err
 	}
+	id, syncing := jsonrpc.NewCall(methodChainID), jsonrpc.NewCall(methodSyncing)
+	calls := []*jsonrpc.Call{id, syncing}
 	var counts, codes []*jsonrpc.Call
 	for _, a := range accounts {
 		counts = append(counts, countCall(a, "latest"), countCall(a, "pending"))
 		codes = append(codes, jsonrpc.NewCall(methodCode, a, "latest"))
 	}
-	n.ask(ctx, session, counts, asking{use: useCounts, limit: n.c.set.small})
+	n.ask(ctx, session, append(calls, counts...), asking{use: useCounts, limit: n.c.set.small})
+	if err := n.readChainID(session, id); err != nil {
+		return nil, err
+	}
+	if isSyncing(syncing) {
+		n.note(errSyncing)
+		return nil, errSyncing
+	}
 	for part := range slices.Chunk(codes, codesPerRequest) {
 		n.ask(ctx, session, part, asking{use: useCounts, limit: n.c.set.MaxAnswerBytes})
 	}
+	n.withoutPending(counts)
 	starts := make([]*chain.Start, len(accounts))
 	for i := range accounts {
 		s, failed := n.readStart(counts[2*i], counts[2*i+1], codes[i])
@@ -208,6 +322,44 @@ func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, er
 		starts[i] = s
 	}
 	return starts, err
+}
+
+// isSyncing reports whether a node said that it is syncing: by an object, or by true. One that
+// does not have the method is not.
+func isSyncing(c *jsonrpc.Call) bool {
+	return len(c.Result) > 0 && string(c.Result) != "false" && string(c.Result) != "null"
+}
+
+// withoutPending finds out whether the node knows no pending counts: it gives the latest ones
+// and refuses all pending ones, in two questions in a row. Then the latest counts stand for
+// them. Calls of counts come in pairs, latest and pending.
+func (n *node) withoutPending(counts []*jsonrpc.Call) {
+	var refusal *RPCError
+	for i := 0; i < len(counts); i += 2 {
+		latest, pending := counts[i], counts[i+1]
+		if pending.Result != nil || latest.Result == nil || pending.Err == nil {
+			refusal = nil
+			break
+		}
+		refusal = pending.Err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if refusal == nil {
+		n.noPending = 0
+		return
+	}
+	n.noPending++
+	if n.noPending < 2 {
+		return
+	}
+	if !n.pendingSaid {
+		n.pendingSaid = true
+		n.log.Warn("node has no pending counts: signers that are new here begin at its latest count, as if its pool were empty", "error", refusal)
+	}
+	for i := 0; i < len(counts); i += 2 {
+		counts[i+1].Err, counts[i+1].Result = nil, counts[i].Result
+	}
 }
 
 func (n *node) readStart(latest, pending, code *jsonrpc.Call) (*chain.Start, error) {

@@ -27,7 +27,7 @@ func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
 			got, err := w.Counts(t.Context(), at, accounts)
 			must(t, err)
 			for i, c := range got {
-				if c.Used != want[i] || !c.Agreed {
+				if c.Used != want[i] || c.Nodes != 2 {
 					t.Errorf("block %d: %s has %+v, want %d", at.Number, accounts[i], c, want[i])
 				}
 			}
@@ -35,12 +35,12 @@ func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestTheGreatestCountIsTakenAndDisagreementIsTold(t *testing.T) {
+func TestACountThatOneOfThreeClaimsIsAHint(t *testing.T) {
 	withNodes(3).run(t, func(t *testing.T, w *world) {
 		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7", nil })
 		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-		if err != nil || got[0] != (chain.Count{Used: 7, Agreed: false}) {
-			t.Errorf("count %+v, %v; want 7 and no agreement", got, err)
+		if err != nil || got[0] != (chain.Count{Used: 0, Nodes: 2, Hint: 7}) {
+			t.Errorf("count %+v, %v; want 0, on which two agree, and 7 as a hint", got, err)
 		}
 		w.wantFigure(`chain_disagreements_total{count}`, 1)
 	})
@@ -48,7 +48,7 @@ func TestTheGreatestCountIsTakenAndDisagreementIsTold(t *testing.T) {
 
 func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 	for _, answer := range []any{
-		nil, "", "0x", "7", 7, "0x07", "0xg", "0x-1", "-0x1", "0x1 ", "0x8000000000000000", "0xffffffffffffffff",
+		nil, "", "0x", "7", 7, "0xg", "0x-1", "-0x1", "0x1 ", "0x8000000000000000", "0xffffffffffffffff",
 		"0x10000000000000000", true, []string{"0x1"}, map[string]string{"result": "0x1"}, "0x_1", "0x+1", "0X1",
 	} {
 		withNodes(2).run(t, func(t *testing.T, w *world) {
@@ -56,8 +56,8 @@ func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 			w.mine(transfer(1, 0))
 			at := w.next().Latest
 			got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)})
-			if err != nil || got[0] != (chain.Count{Used: 1, Agreed: true}) {
-				t.Errorf("%v: count %+v, %v; want that of the other node", answer, got, err)
+			if err != nil || got[0] != (chain.Count{Hint: 1}) {
+				t.Errorf("%v: count %+v, %v; want that of the other node as a hint", answer, got, err)
 			}
 			w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
 			if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
@@ -248,7 +248,7 @@ func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
 		w.start()
 		w.settle()
 		got, err := w.Start(t.Context(), []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)})
-		want := []chain.Start{{Latest: 1, Pending: 3}, {Latest: 2, Pending: 2, Delegated: true}, {}}
+		want := []chain.Start{{Pending: 3}, {Pending: 2, Delegated: true}, {}}
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("starts %+v, %v; want %+v", got, err, want)
 		}

@@ -33,6 +33,7 @@ var (
 	errNotConnected = errors.New("the node is not connected")
 	errBackingOff   = errors.New("the node asked for fewer requests")
 	errOtherChain   = errors.New("the node is of another chain")
+	errSyncing      = errors.New("the node is syncing")
 	errBehind       = errors.New("the node is behind, or on another branch")
 	errSilent       = errors.New("no new heads over the subscription, although there were some")
 )

@@ -3,6 +3,7 @@ package ethereum
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,21 +18,30 @@ const fellRounds = 5
 // settleFinal finds out which block is final now. It reports whether that has changed.
 func (f *follower) settleFinal(ctx context.Context, claims []claim, head *chain.Head) bool {
 	final, ok := f.finalOf(ctx, claims)
+	f.noteLack(claims, ok)
 	if !ok || final.Hash == (chain.Hash{}) {
 		return head.FinalFell
 	}
-	canonical, known := f.canon.at(final.Number)
-	beside := known && canonical.Hash != final.Hash
+	beside := f.beside(final)
+	if f.stands(ctx, claims, final) {
+		head.FinalStands = true
+		f.c.log.Warn("what was final before is final again", "final", final.Number)
+		f.fallen, f.odd, f.lower, f.final = chain.Block{}, 0, 0, final
+		return true
+	}
 	switch was := f.final; {
+	case final.Hash == was.Hash:
+		f.lower, f.odd = 0, 0
+		return head.FinalFell
+	case was.Hash != chain.Hash{} && (final.Number == was.Number || beside && final.Number < was.Number):
+		if f.odd++; f.odd < fellRounds { // it may be one odd answer
+			return head.FinalFell
+		}
+		head.FinalFell, f.fallen = true, was
 	case was.Hash == chain.Hash{}, final.Number > was.Number:
 		if beside { // no word on what was final before: the next polls tell
 			return head.FinalFell
 		}
-	case final.Hash == was.Hash:
-		f.lower = 0
-		return head.FinalFell
-	case final.Number == was.Number, beside:
-		head.FinalFell = true
 	case !f.allLower(claims, was):
 		f.lower = 0
 		return head.FinalFell
@@ -40,10 +50,62 @@ func (f *follower) settleFinal(ctx context.Context, claims []claim, head *chain.
 		if f.lower < fellRounds {
 			return head.FinalFell
 		}
-		head.FinalFell = true
+		head.FinalFell, f.fallen = true, was
 	}
-	f.lower, f.final = 0, final
+	f.lower, f.odd, f.final = 0, 0, final
 	return true
+}
+
+// beside reports whether another block with this number is canonical, or final.
+func (f *follower) beside(b chain.Block) bool {
+	if f.final.Hash != (chain.Hash{}) && f.final.Number == b.Number && f.final.Hash != b.Hash && f.fallen.Hash == (chain.Hash{}) {
+		return true
+	}
+	canonical, known := f.canon.at(b.Number)
+	return known && canonical.Hash != b.Hash
+}
+
+// stands reports whether the block that fell is final again, or below one that is.
+func (f *follower) stands(ctx context.Context, claims []claim, final chain.Block) bool {
+	was := f.fallen
+	if was.Hash == (chain.Hash{}) || final.Number < was.Number {
+		return false
+	}
+	return final.Hash == was.Hash || final.Number > was.Number && !f.beside(final) && f.shown(ctx, claims, was)
+}
+
+// shown reports whether the nodes have the block in their chain: two of them, where there are
+// several.
+func (f *follower) shown(ctx context.Context, claims []claim, b chain.Block) bool {
+	if f.canon.has(b.Number, b.Hash) {
+		return true
+	}
+	have := 0
+	for _, c := range claims {
+		if slices.ContainsFunc(c.n.headers(ctx, []int64{b.Number}), func(h chain.Block) bool { return h.Hash == b.Hash }) {
+			have++
+		}
+	}
+	return have >= min(2, len(f.c.nodes))
+}
+
+// noteLack says once that no node has a final block.
+func (f *follower) noteLack(claims []claim, ok bool) {
+	c := f.c
+	tag := c.set.finality == finalizedTag
+	answered := slices.ContainsFunc(claims, func(c claim) bool { return f.views[c.n] != nil && f.views[c.n].final.Hash != chain.Hash{} })
+	switch {
+	case ok || answered:
+		f.lacks = 0
+		c.noFinal.Store(false)
+	case tag && len(claims) > 0 && f.lacks >= 0:
+		if f.lacks++; f.lacks == fellRounds {
+			f.lacks = -1
+			c.noFinal.Store(true)
+			c.log.Warn("no node of the chain names a final block, so that floors do not follow the chain: say with --chain-finality how many blocks below the newest are final",
+				"example", "--chain-finality "+c.set.ID+"=64")
+		}
+	}
 }
 
 // allLower reports whether every node has answered, and none calls a block final that is
@@ -63,19 +125,73 @@ func (f *follower) finalOf(ctx context.Context, claims []claim) (chain.Block, bo
 	if f.c.set.finality != finalizedTag {
 		return f.finalByDepth(ctx, claims)
 	}
-	var finals []chain.Block
+	var finals, odd []chain.Block
 	for _, c := range claims {
 		v := f.views[c.n]
-		if v == nil || v.final.Hash == (chain.Hash{}) || !f.believed(c, v.final) {
+		if v == nil || v.final.Hash == (chain.Hash{}) || !f.believed(c, v.final) || c.n.wrong(aboutCount) {
 			continue
 		}
-		finals = append(finals, v.final)
+		if f.beside(v.final) {
+			odd = append(odd, v.final)
+		} else {
+			finals = append(finals, v.final)
+		}
 	}
-	if len(finals) == 0 {
+	f.judgeFinals(claims, finals)
+	needed := min(2, len(f.c.nodes))
+	if len(finals) == 0 && len(odd) >= needed {
+		finals = odd
+	}
+	if len(finals) < needed {
 		return chain.Block{}, false
 	}
 	slices.SortStableFunc(finals, func(a, b chain.Block) int { return cmp.Compare(b.Number, a.Number) })
-	return finals[len(finals)/2], true
+	return f.namedBy(ctx, claims, finals)
+}
+
+// judgeFinals notes which nodes name a final block that contradicts that of the others.
+func (f *follower) judgeFinals(claims []claim, right []chain.Block) {
+	if !f.c.Several() || len(right) == 0 {
+		return
+	}
+	for _, c := range claims {
+		v := f.views[c.n]
+		if v == nil || v.final.Hash == (chain.Hash{}) {
+			continue
+		}
+		var why error
+		if f.beside(v.final) {
+			why = fmt.Errorf("it calls the block %v final, which is not that with the number %d of the others", v.final.Hash, v.final.Number)
+		}
+		c.n.judged(aboutFinal, why)
+	}
+}
+
+// namedBy is the newest of the finals, in falling order, that most of the nodes have reached.
+// Where nodes name different blocks with its number, most of them decide; one that a single
+// node names counts if another one has it in its chain.
+func (f *follower) namedBy(ctx context.Context, claims []claim, finals []chain.Block) (chain.Block, bool) {
+	number := finals[len(finals)/2].Number
+	votes := map[chain.Hash]int{}
+	for _, b := range finals {
+		if b.Number == number {
+			votes[b.Hash]++
+		}
+	}
+	best, most, tie := chain.Block{}, 0, false
+	for _, b := range finals {
+		switch n := votes[b.Hash]; {
+		case b.Number != number:
+		case n > most:
+			best, most, tie = b, n, false
+		case n == most && b.Hash != best.Hash:
+			tie = true
+		}
+	}
+	if tie || most < min(2, len(f.c.nodes)) && !f.shown(ctx, claims, best) {
+		return chain.Block{}, false
+	}
+	return best, true
 }
 
 // believed reports whether a node's final block counts: the node is on the branch and not
@@ -88,7 +204,10 @@ func (f *follower) believed(c claim, final chain.Block) bool {
 
 // finalByDepth returns the block that is so many below the newest.
 func (f *follower) finalByDepth(ctx context.Context, claims []claim) (chain.Block, bool) {
-	number := f.kept.Number - f.c.set.finality
+	if f.agreed.Hash == (chain.Hash{}) {
+		return chain.Block{}, false
+	}
+	number := f.agreed.Number - f.c.set.finality
 	if number < 0 {
 		return chain.Block{}, false
 	}
@@ -99,7 +218,7 @@ func (f *follower) finalByDepth(ctx context.Context, claims []claim) (chain.Bloc
 		return f.final, true
 	}
 	for _, c := range claims { // after a start, or after blocks were skipped
-		if c.head.Hash != f.kept.Hash {
+		if c.head.Hash != f.kept.Hash && c.head.Hash != f.agreed.Hash {
 			continue
 		}
 		for _, b := range c.n.headers(ctx, []int64{number}) {
@@ -146,7 +265,7 @@ func (f *follower) reset(claims []claim, head *chain.Head) bool {
 	switch {
 	case f.final.Hash == chain.Hash{}:
 	case to.Number < f.final.Number:
-		head.FinalFell, f.final = true, chain.Block{}
+		head.FinalFell, f.fallen, f.final = true, f.final, chain.Block{}
 	default:
 		ancestor = max(ancestor, f.final.Number)
 	}

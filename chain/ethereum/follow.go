@@ -1,6 +1,7 @@
 package ethereum
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,10 +47,15 @@ type follower struct {
 	canon  *canon
 	bodies map[chain.Hash]*block // read for a head that is not adopted yet
 	kept   chain.Block           // the newest block; zero before the first
+	agreed chain.Block           // the newest that two nodes have; kept where there is one node
 	final  chain.Block
-	failed int // decisions in a row in which blocks of the new head could not be read
-	lower  int // in which the final block was below what it was
-	below  int // in which all nodes were below what was final
+	fallen chain.Block // was final before it fell; zero: none fell, or it stands again
+	odd    int         // decisions in a row in which another block than the final one was called that
+	deep   int         // in which the newest block was above no block that is final
+	lacks  int         // without a final block; negative: it was said
+	failed int         // decisions in a row in which blocks of the new head could not be read
+	lower  int         // in which the final block was below what it was
+	below  int         // in which all nodes were below what was final
 
 	farAt time.Time // when a node was last not far below the newest block
 }
@@ -219,6 +225,7 @@ func (f *follower) take(v *view) {
 		f.views[v.n] = v
 		delete(f.rests, v.n)
 		f.branch.add(v.head.Block)
+		f.c.noteExample(v.head.uses)
 		return
 	}
 	delete(f.views, v.n)
@@ -239,13 +246,16 @@ func (f *follower) take(v *view) {
 // decide makes a Head of what the nodes said last, and tells of it if it is another one.
 func (f *follower) decide(ctx context.Context) {
 	claims := f.claims()
-	head := chain.Head{Latest: f.kept, Final: f.final}
+	head := chain.Head{Latest: f.kept, Agreed: f.agreed, Final: f.final}
 	changed := f.reset(claims, &head)
 	f.learn(ctx, claims)
 	if f.advance(ctx, claims, &head) {
 		changed = true
 	}
 	f.judge(claims)
+	if f.agree(claims) {
+		changed = true
+	}
 	if f.settleFinal(ctx, claims, &head) {
 		changed = true
 	}
@@ -267,7 +277,7 @@ func (f *follower) advance(ctx context.Context, claims []claim, head *chain.Head
 		if i < 0 || claims[i].head.Hash == f.kept.Hash {
 			return false
 		}
-		if f.adopt(ctx, claims[i], head, len(claims) == 1) {
+		if f.adopt(ctx, claims[i], head, len(claims) == 1, f.voters(claims, claims[i])) {
 			return true
 		}
 		claims = slices.Delete(claims, i, i+1)
@@ -277,7 +287,7 @@ func (f *follower) advance(ctx context.Context, claims []claim, head *chain.Head
 
 // publish tells of a Head.
 func (f *follower) publish(head chain.Head) {
-	head.Latest, head.Final = f.kept, f.final
+	head.Latest, head.Agreed, head.Final = f.kept, f.agreed, f.final
 	c := f.c
 	c.mu.Lock()
 	if c.head.Hash != f.kept.Hash {
@@ -387,4 +397,59 @@ func (n *node) place(onBranch bool, lag int64) {
 	case wasLag <= maxLag && lag > maxLag:
 		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
 	}
+}
+
+// noteExample keeps an account that has sent a transaction, for probes.
+func (c *Client) noteExample(uses []chain.Use) {
+	for _, u := range uses {
+		if !u.Unread && !u.Authorization {
+			c.mu.Lock()
+			c.example = u.Account
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// voters is how many nodes have the claim's block above or below their own.
+func (f *follower) voters(claims []claim, of claim) (n int) {
+	at := lookBack(f.branch.at)
+	for _, c := range claims {
+		if at.onChain(of.head.Block, c.head.Block) || at.onChain(c.head.Block, of.head.Block) {
+			n++
+		}
+	}
+	return n
+}
+
+// agree finds the newest block that two nodes have, and reports whether it is another one.
+func (f *follower) agree(claims []claim) bool {
+	was := f.agreed
+	if !f.c.Several() {
+		f.agreed = f.kept
+		return f.agreed != was
+	}
+	at := lookBack(f.branch.at)
+	var have []chain.Block
+	for _, c := range claims {
+		h := c.head.Block
+		switch {
+		case c.n.wrong(aboutFinal):
+		case h.Number <= f.kept.Number && (f.canon.has(h.Number, h.Hash) || at.onChain(f.kept, h)):
+			have = append(have, h)
+		case h.Number > f.kept.Number && at.onChain(h, f.kept):
+			have = append(have, f.kept)
+		}
+	}
+	stands := f.canon.has(was.Number, was.Hash)
+	if !stands {
+		f.agreed = chain.Block{}
+	}
+	if len(have) >= 2 {
+		slices.SortFunc(have, func(a, b chain.Block) int { return cmp.Compare(b.Number, a.Number) })
+		if !stands || have[1].Number > was.Number {
+			f.agreed = have[1]
+		}
+	}
+	return f.agreed != was
 }

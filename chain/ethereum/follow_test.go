@@ -33,7 +33,7 @@ func TestEachNewBlockIsToldOnceWithTheNoncesThatItUsed(t *testing.T) {
 		deposit.Type = 0x7e
 		for range 3 {
 			b := w.mine(legacy, deposit, blob)
-			want := chain.Head{Latest: blockOf(b), Final: w.Status().Final, Uses: []chain.Use{useOf(legacy), useOf(blob)}}
+			want := chain.Head{Latest: blockOf(b), Final: w.Status().Final, Uses: []chain.Use{useOf(legacy), {Account: deposit.From, Unread: true}, useOf(blob)}}
 			if h := w.next(); !reflect.DeepEqual(h, want) {
 				t.Errorf("head %+v, want %+v", h, want)
 			}

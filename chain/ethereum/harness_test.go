@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,14 +28,16 @@ const blockTime = 12 * time.Second
 // world is a chain, its nodes and a Client, in a bubble of synctest.
 type world struct {
 	*Client
-	t     *testing.T
-	net   *fakenode.Net
-	chain *fakenode.Chain
-	nodes []*fakenode.Node // at the hosts a, b, c, …
-	reg   *prometheus.Registry
-	log   *expect.Buffer
-	heads chan chain.Head
-	stop  func() // ends Run and waits for it
+	t      *testing.T
+	net    *fakenode.Net
+	chain  *fakenode.Chain
+	nodes  []*fakenode.Node // at the hosts a, b, c, …
+	reg    *prometheus.Registry
+	log    *expect.Buffer
+	heads  chan chain.Head
+	taken  chain.Head // by take, which alone uses it
+	agreed atomic.Pointer[chain.Block]
+	stop   func() // ends Run and waits for it
 }
 
 // worldStart is the number of the newest block when a world begins.
@@ -103,15 +106,30 @@ func (w *world) run() *world {
 	if h := w.next(); !h.Skipped || h.Latest.Number != w.nodes[0].Head().Number {
 		w.t.Fatalf("the first head is %+v", h)
 	}
+	for len(w.heads) > 0 { // of nodes that answered one after the other
+		<-w.heads
+	}
 	return w
 }
 
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { w.Run(ctx, func(h chain.Head) { w.heads <- h }) })
+	running.Go(func() { w.Run(ctx, w.take) })
 	w.stop = func() { cancel(); running.Wait() }
 	w.t.Cleanup(w.stop)
+}
+
+// take keeps a head without the block on which nodes agree, of which agreed tells. One that has
+// nothing else that is new is left out.
+func (w *world) take(h chain.Head) {
+	w.agreed.Store(&h.Agreed)
+	h.Agreed = chain.Block{}
+	same := h.Latest == w.taken.Latest && h.Final == w.taken.Final && h.Reorg == nil && len(h.Uses) == 0 && !h.FinalFell && !h.FinalStands
+	w.taken = h
+	if !same {
+		w.heads <- h
+	}
 }
 
 // settle lets the nodes be polled, for less than a block's time.

@@ -34,22 +34,19 @@ func (c *Client) Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting
 		return nil, err
 	}
 	defer done()
-	found, failed := c.look(ctx, asks)
-	if len(failed) == len(c.nodes) {
-		return nil, unreachable(failed)
+	found, errs := c.look(ctx, asks)
+	if !slices.Contains(errs, nil) {
+		return nil, unreachable(c.nodes, errs)
 	}
 	return found, nil
 }
 
-// look asks all nodes. failed has the error of each that could not be asked at all.
-func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sighting, failed []error) {
-	replies, errs := make([][]glimpse, len(c.nodes)), make([]error, len(c.nodes))
+// look asks all nodes. errs has the error of each that could not be asked at all, nil of the
+// others.
+func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sighting, errs []error) {
+	replies := make([][]glimpse, len(c.nodes))
+	errs = make([]error, len(c.nodes))
 	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.look(ctx, asks) })
-	for _, err := range errs {
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}
 	found = make([]chain.Sighting, len(asks))
 	for i := range asks {
 		s := &found[i]
@@ -67,7 +64,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 			of[i].onto(s, c.nodes[j].name)
 		}
 	}
-	return found, failed
+	return found, errs
 }
 
 // glimpse is what one node has seen of one nonce.

@@ -55,7 +55,7 @@ const otherMethod = "other"
 // methodLabel is the method, if this package asks for it.
 func methodLabel(method string) string {
 	switch method {
-	case methodChainID, methodBlockByNumber, methodBlockByHash, methodCount, methodCode, methodTxByHash,
+	case methodChainID, methodBlockByNumber, methodBlockByHash, methodCount, methodCode, methodSyncing, methodTxByHash,
 		methodTxBySender, methodContentFrom, methodSend:
 		return method
 	}
@@ -132,6 +132,12 @@ func (c *Client) gauges() (all []prometheus.Collector) {
 		func() float64 { return float64(c.Status().Final.Number) })
 	gauge("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first.", nil,
 		func() float64 { return time.Since(c.Status().HeadAt).Seconds() })
+	gauge("final_missing", "Whether no node names a final block (1), so that floors do not follow the chain.", nil, func() float64 {
+		if c.noFinal.Load() {
+			return 1
+		}
+		return 0
+	})
 	for _, n := range c.nodes {
 		of := prometheus.Labels{"node": n.name}
 		flag := func(name, help string, on func(NodeStatus) bool) {
@@ -150,6 +156,8 @@ func (c *Client) gauges() (all []prometheus.Collector) {
 			func(s NodeStatus) bool { return s.OtherChain != "" })
 		flag("node_off_branch", "Whether the node is up and on another branch, or was not believed (1).",
 			func(s NodeStatus) bool { return s.Up && !s.OnBranch })
+		flag("node_wrong", "Whether the node contradicts the others in a count or the final block and is left out (1).",
+			func(s NodeStatus) bool { return s.Wrong })
 		flag("node_backing_off", "Whether the node wanted fewer requests and is left alone (1).",
 			func(s NodeStatus) bool { return !s.BackingOffUntil.IsZero() })
 	}

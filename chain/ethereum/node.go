@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"noncegate/chain"
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
@@ -23,21 +25,28 @@ type node struct {
 	slots  *slots         // of the requests under way, but for polls
 	polls  chan pollOrder // to the poller: one at a time
 
-	mu         sync.Mutex // guards what follows; no I/O beneath it
-	verified   uint64     // the session in which the node said that it is of the chain; 0: none
-	otherChain string     // what it said instead of that; "": nothing
-	answered   bool       // the last poll was answered
-	onBranch   bool       // its head is on the branch that counts
-	distrusted bool       // its head is not believed
-	head       chain.Block
-	movedAt    time.Time // when head was another one before
-	lag        int64
-	pauses     [uses]pause
-	maxBatch   int
-	batchAt    time.Time       // when maxBatch became smaller
-	lacks      map[string]bool // own methods that it said it does not have, in this session
-	byHash     support         // counts at a block hash (EIP-1898), in this session
-	lastErr    string
+	mu            sync.Mutex // guards what follows; no I/O beneath it
+	verified      uint64     // the session in which the node said that it is of the chain; 0: none
+	otherChain    string     // what it said instead of that; "": nothing
+	answered      bool       // the last poll was answered
+	onBranch      bool       // its head is on the branch that counts
+	distrusted    bool       // its head is not believed
+	head          chain.Block
+	movedAt       time.Time // when head was another one before
+	lag           int64
+	pauses        [uses]pause
+	maxBatch      int
+	batchAt       time.Time          // when maxBatch became smaller
+	batchSaid     bool               // the log has it
+	lacks         map[string]bool    // own methods that it said it does not have, in this session
+	byHash        support            // counts at a block hash (EIP-1898), in this session
+	byNumber      support            // counts at the number of a block, and not its pool's for each, in this session
+	noPending     int                // questions in a row in which it refused pending counts
+	pendingSaid   bool               // the log has it
+	faults        [abouts]fault      // in what it contradicts the others
+	verifiedDials uint64             // connections over HTTP up to the last question for its chain
+	checks        singleflight.Group // questions for its chain that others wait for
+	lastErr       string
 	announcements
 }
 
@@ -91,7 +100,7 @@ func (n *node) changed(why error) {
 
 // forgetSessionLocked drops what was found out in a session.
 func (n *node) forgetSessionLocked() {
-	n.verified, n.byHash, n.maxBatch = 0, supportUnknown, n.c.set.MaxBatch
+	n.verified, n.byHash, n.byNumber = 0, supportUnknown, supportUnknown
 	clear(n.lacks)
 	n.announcements = announcements{patience: n.patience}
 }
@@ -105,14 +114,26 @@ func (n *node) upLocked() bool {
 func (n *node) eligible() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.currentLocked() && !n.wrongLocked()
+}
+
+// current is eligible for a node that may contradict the others.
+func (n *node) current() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.currentLocked()
+}
+
+func (n *node) currentLocked() bool {
 	return n.upLocked() && n.onBranch && n.lag <= int64(n.c.set.Lag)
 }
 
-// beside reports whether the node is not on the branch that counts, as far as is known.
+// beside reports whether the node is not on the branch that counts, as far as is known, or
+// contradicts the others.
 func (n *node) beside() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.onBranch
+	return !n.onBranch || n.wrongLocked()
 }
 
 // failed notes what went wrong, and that the node is not up. It logs when that changes,
@@ -161,36 +182,6 @@ func (n *node) session(ctx context.Context, again bool) (session uint64, err err
 		return session, nil
 	}
 	return session, n.verify(ctx, session)
-}
-
-// verify asks the node which chain it is of.
-func (n *node) verify(ctx context.Context, session uint64) error {
-	call := jsonrpc.NewCall(methodChainID)
-	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, use: usePolls})
-	if err := failure(call); err != nil {
-		return err
-	}
-	id, err := decodeQuantity(call.Result)
-	if err != nil {
-		return fmt.Errorf("%s: result %w", methodChainID, err)
-	}
-	n.mu.Lock()
-	was := n.otherChain
-	if uint64(id) == n.c.set.chainID {
-		n.verified, n.otherChain = session, ""
-	} else {
-		n.verified, n.otherChain = 0, fmt.Sprintf("eip155:%d", id)
-	}
-	other := n.otherChain
-	n.mu.Unlock()
-	if other == "" {
-		return nil
-	}
-	err = fmt.Errorf("%w: it is of %s, not of %s", errOtherChain, other, n.c.set.ID)
-	if was != other {
-		n.log.Error("node is of another chain and is not asked", "its_chain", other)
-	}
-	return err
 }
 
 // failure is why a call has no result.

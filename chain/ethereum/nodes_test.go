@@ -56,9 +56,9 @@ func TestANodeBehindANewConnectionIsAskedForItsChainAgain(t *testing.T) {
 	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].SetChainID(5)
 		w.nodes[0].CloseSockets()
-		asked := w.nodes[0].Requests()
+		asked, ids := w.nodes[0].Requests(), w.nodes[0].Calls(methodChainID)
 		time.Sleep(time.Minute)
-		if calls := w.nodes[0].Requests() - asked; calls == 0 || w.nodes[0].Calls(methodChainID) != calls+1 {
+		if calls := w.nodes[0].Requests() - asked; calls == 0 || w.nodes[0].Calls(methodChainID)-ids != calls {
 			t.Errorf("%d requests after the reconnect, chain id asked %d times in all", calls, w.nodes[0].Calls(methodChainID))
 		}
 		if s := w.nodeStatus(0); s.Up || s.OtherChain != "eip155:5" {
@@ -244,7 +244,7 @@ func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
 			withNodes(1).run(t, func(t *testing.T, w *world) {
 				asked := make(chan time.Time, 1000)
 				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, body []byte) bool {
-					if !strings.Contains(string(body), methodCount) {
+					if strings.Contains(string(body), methodBlockByNumber) {
 						asked <- time.Now()
 					}
 					if test.header != "" {
@@ -286,7 +286,7 @@ func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
 			})
 		}
 		counts, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-		if err != nil || !counts[0].Agreed {
+		if err != nil || counts[0] != (chain.Count{}) {
 			t.Errorf("%+v, %v; want the count of the other node", counts, err)
 		}
 		if s := w.nodeStatus(1); s.BackingOffUntil.IsZero() {
@@ -362,8 +362,9 @@ func TestWatchingTenThousandAccountsCostsTwoRequestsABlockAndNode(t *testing.T) 
 					t.Fatalf("counts: %v", err)
 				}
 				for i, n := range w.nodes {
-					if got := n.Requests() - before[i]; got != 100 {
-						t.Errorf("node %d had %d requests for 10,000 counts, want 100", i, got)
+					if got := n.Requests() - before[i]; got < 100 || got > 108 { // and its chain after a new connection
+
+						t.Errorf("node %d had %d requests for 10,000 counts, want 100 and a few for its chain", i, got)
 					}
 				}
 			})

@@ -1,6 +1,7 @@
 package ethereum
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,7 +47,8 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 		return n.unseen(ctx, err)
 	}
 	head := jsonrpc.NewCall(methodBlockByNumber, "latest", full)
-	calls := []*jsonrpc.Call{head}
+	id := jsonrpc.NewCall(methodChainID) // behind the address there may be another chain by now
+	calls := []*jsonrpc.Call{head, id}
 	var final, probe *jsonrpc.Call
 	if n.c.set.finality == finalizedTag {
 		final = jsonrpc.NewCall(methodBlockByNumber, "finalized", false)
@@ -62,7 +64,7 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 		head, full = jsonrpc.NewCall(methodBlockByNumber, "latest", false), false
 		n.ask(ctx, session, []*jsonrpc.Call{head}, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	}
-	if err := failure(head); err != nil {
+	if err := cmp.Or(failure(head), n.readChainID(session, id)); err != nil {
 		return n.unseen(ctx, err)
 	}
 	if v.head, err = decodeBlock(head.Result, full, n.c.set.chainID); err != nil {
@@ -74,6 +76,7 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 	if probe != nil {
 		n.judgeProbe(probe)
 	}
+	n.probe(ctx, session)
 	n.seen(v.head.Block)
 	n.subscribeHeads(ctx, session)
 	return v

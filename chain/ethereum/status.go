@@ -23,8 +23,10 @@ type NodeStatus struct {
 	OtherChain string
 	// OnBranch says that its newest block is on the branch that counts as the chain.
 	OnBranch bool
-	Head     int64 // the number of its newest block
-	Lag      int64 // how many blocks it is behind
+	// Wrong says that it contradicts the others in a count or the final block, and is left out.
+	Wrong bool
+	Head  int64 // the number of its newest block
+	Lag   int64 // how many blocks it is behind
 	// Subscribed says that it tells of new blocks by itself.
 	Subscribed bool
 	// BackingOffUntil is when it is asked again for everything after it wanted fewer requests
@@ -51,7 +53,7 @@ func (n *node) status() NodeStatus {
 	defer n.mu.Unlock()
 	s := NodeStatus{
 		Name: n.name, Up: n.upLocked(), OtherChain: n.otherChain, OnBranch: n.onBranch, Head: n.head.Number, Lag: n.lag,
-		Subscribed: n.subscribed, LastError: n.lastErr,
+		Subscribed: n.subscribed, Wrong: n.wrongLocked(), LastError: n.lastErr,
 	}
 	for u := range uses {
 		if until := n.pausedUntilLocked(u); until.After(s.BackingOffUntil) {

@@ -54,7 +54,10 @@ func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 	return because(nonce.Held, nonce.ReasonUnknown)
 }
 
-func (d *draft) mined(n int64) bool { return d.in.Chain != nil && d.view.Known && n < d.view.Mined }
+// mined reports whether the chain has used a nonce, as far as is settled.
+func (d *draft) mined(n int64) bool {
+	return d.in.Chain != nil && d.view.Known && !d.view.Guessed && n < d.view.Mined
+}
 
 // expire ends the holds that are over, and looks again at those that are unknown. It must run
 // first: it relies on plan.Signer.Live being the caller's, which put and consume replace by a
@@ -115,6 +118,9 @@ func (d *draft) align(ops []*nonce.Op) {
 	v, s := &d.view, &d.plan.Signer
 	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(ops, begins) {
 		return
+	}
+	if v.Guessed && s.Version > 0 {
+		return // a signer that is there waits for what is settled
 	}
 	from := v.Mined
 	if s.Version == 0 { // it is not there yet
@@ -189,7 +195,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 	switch {
 	case !chain && d.op.Nonce < 0:
 		return nonce.ErrNoChain
-	case chain && !d.view.Known, d.silent():
+	case chain && (!d.view.Known || d.view.Guessed), d.silent():
 		return errSilent()
 	case chain && n != d.view.Mined:
 		return conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))

@@ -225,7 +225,7 @@ func (d *draft) takeInPassing() bool {
 		d.ans.Err = nonce.ErrNewSigner
 	case d.silent():
 		d.ans.Err = errSilent()
-	case op.Nonce < s.Next && !there, d.view.Known && op.Nonce < d.view.Mined:
+	case op.Nonce < s.Next && !there, d.mined(op.Nonce):
 		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, "the nonce is used")
 	case !op.Take:
 		d.conflict(nonce.Row{Nonce: -1}, "nobody holds the nonce; allocate it first")
@@ -248,7 +248,7 @@ func (d *draft) recordSigned(row nonce.Row) {
 	case !held && row.TxHash == nonce.TxHash{}:
 		d.conflict(row, "the nonce is consumed, which is final")
 		return
-	case d.view.Known && op.Nonce < d.view.Mined && !known:
+	case d.mined(op.Nonce) && !known:
 		d.conflict(row, "the chain has used the nonce: do not send")
 		return
 	case known && (!op.Forwarded || !held || row.Reason == nonce.ReasonResent):

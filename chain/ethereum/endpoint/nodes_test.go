@@ -100,6 +100,8 @@ func hashOf(raw string) chain.Hash {
 	return address.Keccak256(bytes)
 }
 
+func (*fakeNodes) Several() bool { return true }
+
 func (f *fakeNodes) ID() string { return chainID }
 
 func (f *fakeNodes) Run(ctx context.Context, on func(chain.Head)) {
@@ -134,7 +136,7 @@ func (f *fakeNodes) Counts(_ context.Context, _ chain.Block, accounts []string) 
 	defer f.mu.Unlock()
 	counts := make([]chain.Count, len(accounts))
 	for i, a := range accounts {
-		counts[i] = chain.Count{Used: f.starts[a].Latest, Agreed: true}
+		counts[i] = chain.Count{Used: f.starts[a].Latest, Nodes: 2}
 	}
 	return counts, nil
 }

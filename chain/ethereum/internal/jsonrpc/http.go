@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -35,27 +37,28 @@ type httpNode struct {
 	lastID atomic.Uint64
 	large  chan struct{} // a slot for each answer above smallAnswer
 	others chan struct{} // the same, of calls of others
+	dials  atomic.Uint64
 }
 
 func newHTTP(e *Endpoint, cfg Config) *httpNode {
-	return &httpNode{
-		e:      e,
-		large:  make(chan struct{}, largeAnswers),
-		others: make(chan struct{}, largeAnswers),
-		client: &http.Client{
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Transport: &http.Transport{
-				Proxy:                  http.ProxyFromEnvironment,
-				DialContext:            cfg.Dial,
-				TLSClientConfig:        cfg.TLS,
-				TLSHandshakeTimeout:    cfg.Timeout,
-				ForceAttemptHTTP2:      true,
-				MaxIdleConnsPerHost:    cfg.MaxInflight,
-				IdleConnTimeout:        idleFor,
-				MaxResponseHeaderBytes: maxRefusal,
+	n := &httpNode{e: e, large: make(chan struct{}, largeAnswers), others: make(chan struct{}, largeAnswers)}
+	n.client = &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment,
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				n.dials.Add(1)
+				return cfg.Dial(ctx, network, addr)
 			},
+			TLSClientConfig:        cfg.TLS,
+			TLSHandshakeTimeout:    cfg.Timeout,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConnsPerHost:    cfg.MaxInflight,
+			IdleConnTimeout:        idleFor,
+			MaxResponseHeaderBytes: maxRefusal,
 		},
 	}
+	return n
 }
 
 // Run implements Node.
@@ -63,6 +66,9 @@ func (n *httpNode) Run(ctx context.Context) {
 	<-ctx.Done()
 	n.client.CloseIdleConnections()
 }
+
+// Dials implements Node.
+func (n *httpNode) Dials() uint64 { return n.dials.Load() }
 
 // Session implements Node.
 func (n *httpNode) Session() uint64 { return 1 }
@@ -89,12 +95,15 @@ func (n *httpNode) Do(ctx context.Context, _ uint64, calls []*Call, limit int64)
 	case err == nil:
 		x.read(data, n.e)
 	case data != nil: // a node may refuse a request with a status and say why in JSON
-		if wrong := each(data, func(m *message) error { return x.take(m, n.e) }); wrong == nil {
+		wrong := each(data, func(m *message) error { return x.take(m, n.e) })
+		if batch, ok := errors.AsType[*BatchError](wrong); ok {
+			err = fmt.Errorf("%w: %w", err, batch)
+		} else if wrong == nil {
 			x.finish(nil)
 		}
 	}
 	if err != nil {
-		x.fail(n.e.cleanError(err))
+		x.failWith(n.e.cleanError(err))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"noncegate/wire"
@@ -142,6 +143,26 @@ type exchange struct {
 
 // fail says of every call that is still open why it has no answer.
 func (x *exchange) fail(err error) { failAll(x.calls, err) }
+
+// failWith is fail for an answer with another status than 200. A batch of which no call has a
+// result was refused as a whole, whatever else the answer says of single calls.
+func (x *exchange) failWith(status error) {
+	if len(x.calls) > 1 && !slices.ContainsFunc(x.calls, func(c *Call) bool { return c.Result != nil }) {
+		var why error
+		for _, c := range x.calls {
+			if why == nil && c.Err != nil {
+				why = c.Err
+			} else if why == nil {
+				why = c.Fail
+			}
+			c.Err, c.Fail = nil, nil
+		}
+		if why != nil {
+			status = fmt.Errorf("%w: %w", status, why)
+		}
+	}
+	x.fail(status)
+}
 
 // take gives one answer to its call. The error is about the message it came in.
 func (x *exchange) take(m *message, e *Endpoint) error {

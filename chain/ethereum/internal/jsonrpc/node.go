@@ -23,6 +23,9 @@ type Node interface {
 	// Session counts connections: what was found out about a node, such as its chain,
 	// holds for one session. 0: there is none now. Over HTTP it is always 1.
 	Session() uint64
+	// Dials counts connections over HTTP, which come and go without a session: behind a new one
+	// there may be another node. Over a WebSocket it is 0.
+	Dials() uint64
 	// Reconnect ends the connection there is, if it is that of the session. Over HTTP
 	// it drops idle ones.
 	Reconnect(session uint64, reason error)

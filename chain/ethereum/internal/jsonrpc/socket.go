@@ -155,3 +155,6 @@ func dialError(resp *http.Response, err error, e *Endpoint) error {
 	status, _ := statusOf(resp, e) // of its body gorilla keeps a part in memory
 	return fmt.Errorf("no WebSocket: %w", status)
 }
+
+// Dials implements Node.
+func (*socket) Dials() uint64 { return 0 }
