@@ -289,7 +289,7 @@ func TestACommandWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	defer c.Close()
 	ctx := testContext(t)
 	for address, s := range map[string]*redistest.Server{server.URL(): server, c.URL(): c.Servers[0]} {
-		db := open(t, address+"?read_timeout=100ms")
+		db := open(t, address+"?read_timeout=2s")
 		client := db.Client()
 		if err := client.Set(ctx, "n", 0, 0).Err(); err != nil {
 			t.Fatal(err)
