@@ -218,7 +218,7 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, a.Soak
-	queues := observe.Start(ctx, []string{on[0].admin + "/metrics"})
+	queues := observe.Pages{URLs: []string{on[0].admin + "/metrics"}}.Start(ctx)
 	defer queues.End()
 	var dead []result.Point
 	var looked error

@@ -191,7 +191,7 @@ func (s *server) serves(ctx context.Context, nodes int) error {
 	if err := process.AnswersOK(s.admin + "/readyz")(ctx); err != nil || nodes == 1 {
 		return err
 	}
-	is, err := observe.Read(ctx, s.admin+"/metrics")
+	is, err := observe.Gauges(ctx, s.admin+"/metrics")
 	if live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]; err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
 		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)
 	}

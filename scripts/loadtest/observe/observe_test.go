@@ -7,276 +7,185 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/goleak"
 
+	"noncegate/internal/metrics"
+	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const commit = "noncegate_commit_seconds"
-
-// busy is a gateway that, since it began, commits each second a hundred times
-// more, all below ten milliseconds, and counts one a second.
-type busy struct {
-	mu    sync.Mutex // guards the rest, where a test changes it
-	began time.Time
-	start float64 // as process_start_time_seconds; 0 says none
-}
-
-func (b *busy) read(ctx context.Context, _ string) (*reading, error) {
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	seconds := uint64(time.Since(b.began).Seconds())
+// page is what a process says that started at a time, has counted so much, and whose commits all
+// took up to a bound.
+func page(started, counted float64, commits ...uint64) *reading {
 	return &reading{
-		counters:   map[string]float64{"a_total": float64(seconds), "still_total": 5},
-		histograms: map[string]cumulative{commit: of(0, 100*seconds, 100*seconds, 100*seconds)},
-		memory:     float64(1000 + seconds),
-		started:    b.start,
-	}, nil
-}
-
-func stage(t *testing.T, n result.Node) result.Stage {
-	t.Helper()
-	if len(n.Stages) != 1 || n.Stages[0].Name != "commitMs" {
-		t.Fatalf("stages %+v, want commitMs alone", n.Stages)
+		counters:   map[string]float64{"noncegate_x_total": counted},
+		gauges:     map[string]float64{"process_start_time_seconds": started, "process_resident_memory_bytes": 7},
+		histograms: map[string]cumulative{"noncegate_commit_seconds": {[]float64{0.001, 0.01, math.Inf(1)}, append(commits, commits[len(commits)-1])}},
 	}
-	return n.Stages[0]
 }
 
-func TestAnObserverReadsEachSecondOfTheMeasuredTimeAndNothingElse(t *testing.T) {
+// observed are the figures of a gateway that says one page a second from when the measured time
+// begins, or an error where there is none, and is then read a last time.
+func observed(t *testing.T, pages ...*reading) (n result.Node) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		gateway := &busy{began: time.Now()}
-		released := 0
-		o := start(t.Context(), []string{"a", "b"}, gateway.read, func() { released++ })
-		time.Sleep(10*time.Second + 500*time.Millisecond)
+		i := 0
+		o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) {
+			i++
+			if p := pages[min(i, len(pages))-1]; p != nil {
+				return p, nil
+			}
+			return nil, errors.New("away")
+		})
 		o.Begin()
-		time.Sleep(20*time.Second + 200*time.Millisecond)
-		nodes := o.End()
-		if len(nodes) != 2 || nodes[0].Metrics != "a" || nodes[1].Metrics != "b" {
-			t.Fatalf("nodes %+v, want a and b", nodes)
-		}
-		for _, n := range nodes {
-			s := stage(t, n)
-			if s.Count != 2000 || math.Abs(s.P50-5.5) > 1e-9 || len(s.Second) != 20 {
-				t.Errorf("count %d, p50 %v, %d seconds; want 2000, 5.5, 20", s.Count, s.P50, len(s.Second))
-			}
-			if last := s.Second[19]; math.Abs(last.At-20) > 0.01 || math.Abs(last.Value-9.55) > 1e-9 {
-				t.Errorf("last second %+v, want p95 9.55 at 20 s", last)
-			}
-			if want := map[string]float64{"a_total": 20}; !reflect.DeepEqual(n.Counters, want) {
-				t.Errorf("counters %v, want %v", n.Counters, want)
-			}
-			if len(n.Memory) != 22 || n.Memory[0] != (result.Point{At: 0, Value: 1010}) {
-				t.Errorf("memory %v, want 22 points from 1010 on", n.Memory)
-			}
-			if n.Missing != "" || s.Growth.Grows {
-				t.Errorf("missing %q, growth %+v; want none", n.Missing, s.Growth)
-			}
-		}
-		if again := o.End(); !reflect.DeepEqual(again, nodes) || released != 1 {
-			t.Errorf("a second End: other figures, or released %d times; want the same, once", released)
+		time.Sleep(time.Duration(len(pages)-1)*time.Second - time.Second/2)
+		n = o.End()[0]
+		if again := o.End(); i != len(pages) || len(again) != 1 {
+			t.Errorf("read %d times, want %d", i, len(pages))
 		}
 	})
+	return n
 }
 
-func TestAReadingRightAfterAnotherIsNoSecondOfItsOwn(t *testing.T) {
-	n := newNode("a")
-	for _, at := range []struct {
-		second float64
-		count  uint64
-	}{{0, 0}, {1, 100}, {2, 200}, {2.01, 201}} {
-		n.take(&reading{histograms: map[string]cumulative{commit: of(0, at.count, at.count, at.count)}}, at.second)
+func TestAnObserverCountsWhatPassedInEachSecond(t *testing.T) {
+	n := observed(t, page(1, 100, 5, 5), page(1, 103, 5, 15), page(1, 110, 105, 115))
+	if n.Counters["noncegate_x_total"] != 10 || n.Missing != "" || len(n.Memory) != 3 || len(n.Stages) != 1 {
+		t.Fatalf("%+v; want what was counted since the first reading", n)
 	}
-	s := stage(t, n.result(2*time.Second))
-	if s.Count != 201 || len(s.Second) != 2 || s.Second[1].At != 2 {
-		t.Errorf("count %d, seconds %v; want 201, and two seconds", s.Count, s.Second)
+	s := n.Stages[0]
+	if s.Name != "commitMs" || s.Count != 110 || len(s.Second) != 2 || s.Second[0].Value < 9 || s.Second[1].Value > 1 || s.P50 > 1 || s.P99 < 8 {
+		t.Errorf("%+v; want ten commits of up to 10 ms, and then a hundred of up to 1 ms", s)
 	}
 }
 
 func TestAGatewayThatRestartsIsCountedOnFromZero(t *testing.T) {
-	for _, told := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			gateway := &busy{began: time.Now().Add(-3 * time.Second)}
-			if told {
-				gateway.start = 1000
-			}
-			o := start(t.Context(), []string{"a"}, gateway.read, func() {})
-			o.Begin()
-			time.Sleep(5*time.Second + 100*time.Millisecond)
-			// Its counters are behind; where it says its start time, they need not
-			// be for the restart to be seen.
-			gateway.mu.Lock()
-			gateway.began = time.Now()
-			if told {
-				gateway.began, gateway.start = time.Now().Add(-100*time.Second), 2000
-			}
-			gateway.mu.Unlock()
-			time.Sleep(5 * time.Second)
-			n := o.End()[0]
-			want := int64(500 + 500)
-			if told {
-				want = 500 + 10_500
-			}
-			if s := stage(t, n); s.Count != want {
-				t.Errorf("count %d, want %d", s.Count, want)
-			}
-			if got := n.Counters["a_total"]; got != float64(want)/100 {
-				t.Errorf("counter %v, want %v", got, want/100)
-			}
-			if n.Restarts != 1 || !strings.Contains(n.Missing, "restarted") {
-				t.Errorf("%d restarts, missing %q; want one, and said", n.Restarts, n.Missing)
-			}
-		})
-	}
-}
-
-func TestWithoutAStartTimeWhateverGoesBackTellsARestart(t *testing.T) {
-	for name, back := range map[string]func(n float64) *reading{
-		"a counter": func(n float64) *reading { return &reading{counters: map[string]float64{"a_total": n}} },
-		"a stage": func(n float64) *reading {
-			c := uint64(n)
-			return &reading{histograms: map[string]cumulative{commit: of(c, c, c, c)}}
-		},
-	} {
-		n := newNode("a")
-		for at, v := range []float64{10, 12, 3} {
-			n.take(back(v), float64(at))
-		}
-		if n.restarts != 1 || n.increase["a_total"]+float64(n.total[commit].count()) != 5 {
-			t.Errorf("%s: %d restarts, grew by %v and %v; want one, by 5", name, n.restarts, n.increase, n.total)
-		}
+	n := observed(t, page(1, 100, 5, 5), page(1, 103, 5, 15), page(2, 4, 2, 2), page(2, 6, 3, 3))
+	if n.Counters["noncegate_x_total"] != 9 || n.Restarts != 1 || n.Stages[0].Count != 13 || !strings.HasPrefix(n.Missing, "restarted;") {
+		t.Errorf("%+v; want 3 of the first process and 6 of the second", n)
 	}
 }
 
 func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gateway, calls := &busy{began: time.Now()}, 0
-		read := func(ctx context.Context, url string) (*reading, error) {
-			calls++
-			switch {
-			case calls > 3 && calls <= 6:
-				return nil, fmt.Errorf("attempt %d", calls)
-			case calls == 8: // a page that lacks a counter and a stage is no restart
-				return &reading{}, nil
-			}
-			return gateway.read(ctx, url)
+	n := observed(t, page(1, 100, 5, 5), nil, page(1, 110, 5, 5))
+	if n.Counters["noncegate_x_total"] != 10 || n.Missing != "1 of 3 readings failed, the last one: away" {
+		t.Errorf("%+v", n)
+	}
+	for want, pages := range map[string][]*reading{
+		"could not be read: away": {nil, nil}, "was read only once within the measured time, which shows no change: away": {page(1, 1, 1), nil},
+	} {
+		if n := observed(t, pages...); n.Missing != want || len(n.Stages) != 0 {
+			t.Errorf("%+v; want %q", n, want)
 		}
-		o := start(t.Context(), []string{"a"}, read, func() {})
-		o.Begin()
-		time.Sleep(10*time.Second + 100*time.Millisecond)
-		n := o.End()[0]
-		if s := stage(t, n); s.Count != 1000 || n.Counters["a_total"] != 10 || n.Restarts != 0 {
-			t.Errorf("count %d, counter %v, %d restarts; want 1000, 10, none", s.Count, n.Counters["a_total"], n.Restarts)
-		}
-		if want := "3 of 12 readings failed, the last one: attempt 6"; n.Missing != want {
-			t.Errorf("missing %q, want %q", n.Missing, want)
-		}
-	})
-}
-
-func TestAGatewayThatNeverAnswersCostsNothingButItsFigures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hangs := func(ctx context.Context, _ string) (*reading, error) {
-			ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("hangs"))
-			defer cancel()
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		}
-		o := start(t.Context(), []string{"a"}, hangs, func() {})
-		o.Begin()
-		time.Sleep(7 * time.Second)
-		ended := time.Now()
-		n := o.End()[0]
-		if took := time.Since(ended); took > readTimeout {
-			t.Errorf("End took %v, want at most %v", took, readTimeout)
-		}
-		if n.Missing != "could not be read: hangs" || n.Stages != nil || n.Counters != nil {
-			t.Errorf("%+v, want nothing but why", n)
-		}
-	})
-}
-
-func TestAReadingThatTheEndCutsOffIsNoFailureOfTheGateway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gateway, calls := &busy{began: time.Now()}, 0
-		read := func(ctx context.Context, url string) (*reading, error) {
-			calls++
-			if calls == 6 {
-				<-ctx.Done()
-			}
-			return gateway.read(ctx, url)
-		}
-		o := start(t.Context(), []string{"a"}, read, func() {})
-		o.Begin()
-		time.Sleep(5*time.Second + 800*time.Millisecond)
-		n := o.End()[0]
-		if s := stage(t, n); n.Missing != "" || s.Count != 500 {
-			t.Errorf("missing %q, count %d; want nothing missing, 500", n.Missing, s.Count)
-		}
-	})
+	}
 }
 
 func TestAnEndBeforeTheBeginHasNoFiguresAndSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gateway := &busy{began: time.Now()}
-		o := start(t.Context(), []string{"a"}, gateway.read, func() {})
-		time.Sleep(5 * time.Second)
-		want := []result.Node{{Metrics: "a", Missing: "was not read within the measured time"}}
-		if got := o.End(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-	})
-}
-
-func TestTheLastReadingIsMadeAlsoAfterTheContextHasEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		gateway := &busy{began: time.Now()}
-		o := start(ctx, []string{"a"}, gateway.read, func() {})
-		o.Begin()
-		time.Sleep(5*time.Second + 500*time.Millisecond)
-		cancel()
-		synctest.Wait()
-		time.Sleep(2 * time.Second)
-		if s := stage(t, o.End()[0]); s.Count != 700 {
-			t.Errorf("count %d, want the 500 of before and the 200 of after", s.Count)
-		}
-	})
-}
-
-func TestStartReadsARealPageAndLeavesNothingBehind(t *testing.T) {
-	var read atomic.Int64
-	twice := make(chan struct{})
-	page := func() string {
-		n := read.Add(1)
-		if n == 2 {
-			close(twice)
-		}
-		return fmt.Sprintf("# TYPE a_total counter\na_total %d\n", n)
+	o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) { return page(1, 1, 1), nil })
+	if n := o.End(); len(n) != 1 || n[0].Missing != "was not read within the measured time" {
+		t.Errorf("%+v", n)
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { text(page())(w, r) }))
+}
+
+// TestAPageOfAGatewayIsRead: its stages are under the names that the gateway gives them, behind
+// its key.
+func TestAPageOfAGatewayIsRead(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	set := metrics.New(registry)
+	set.Commit.Observe(2 * time.Millisecond)
+	const key = "Bearer 0123456789abcdef"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != key {
+			http.Error(w, "no key was given", http.StatusUnauthorized)
+			return
+		}
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	}))
 	defer server.Close()
-	o := Start(t.Context(), []string{server.URL, "http://127.0.0.1:1/metrics"})
-	o.Begin()
-	o.Begin()
-	<-twice
-	nodes := o.End()
-	if got := nodes[0].Counters["a_total"]; got < 1 {
-		t.Errorf("counter grew by %v, want at least 1 (%s)", got, nodes[0].Missing)
+	header := http.Header{"Authorization": {key}}
+	r, err := read(t.Context(), server.Client(), header, server.URL)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !strings.Contains(nodes[1].Missing, "could not be read") {
-		t.Errorf("a port where nobody listens: %q, want that it could not be read", nodes[1].Missing)
+	for _, s := range stages {
+		if _, there := r.histograms[s.metric]; !there {
+			t.Errorf("there is no %s", s.metric)
+		}
+	}
+	if h := r.histograms["noncegate_commit_seconds"]; h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
+		t.Errorf("commits %+v", h)
+	}
+	o := Pages{URLs: []string{server.URL}, Access: access.Access{Header: header}}.Start(t.Context())
+	o.Begin()
+	if n := o.End()[0]; strings.Contains(n.Missing, "401") {
+		t.Errorf("missing: %s", n.Missing)
+	}
+	if _, err := Gauges(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "--admin-key") {
+		t.Errorf("without the key: %v, want a sentence with --admin-key", err)
+	}
+}
+
+func TestWhatIsNoMetricsPageIsAnErrorThatSaysWhy(t *testing.T) {
+	for text, want := range map[string]string{"": "no figures", "<html>": "not Prometheus text", "x_total 1\n": ""} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, text) }))
+		if _, err := Gauges(t.Context(), server.URL); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		server.Close()
+	}
+}
+
+func TestAQuantileLiesOnTheLineThroughItsBucket(t *testing.T) {
+	h := cumulative{[]float64{1, 2, 4, math.Inf(1)}, []uint64{0, 10, 30, 40}}
+	for q, want := range map[float64]float64{0.125: 1.5, 0.25: 2, 0.5: 3, 0.75: 4, 0.99: 4} {
+		if got := h.quantile(q); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v: %v, want %v", q, got, want)
+		}
+	}
+	if got := (cumulative{}).quantile(0.5); got != 0 {
+		t.Errorf("%v of nothing", got)
+	}
+}
+
+// series are n points a second.
+func points(n int, value func(i float64) float64) (out []result.Point) {
+	for i := range n {
+		out = append(out, result.Point{At: float64(i), Value: value(float64(i))})
+	}
+	return out
+}
+
+func TestOnlyASeriesThatRisesAllAlongGrows(t *testing.T) {
+	bounds := []float64{0.001, 0.005, 0.05, 0.1, 0.2, 10, math.Inf(1)}
+	for name, test := range map[string]struct {
+		series         []result.Point
+		grows, unknown bool
+	}{
+		"steady rise":       {points(30, func(i float64) float64 { return 5 + 3*i }), true, false},
+		"very long rise":    {points(5000, func(i float64) float64 { return 5 + i/10 }), true, false},
+		"flat":              {points(30, func(float64) float64 { return 20 }), false, false},
+		"fall":              {points(30, func(i float64) float64 { return 200 - 3*i }), false, false},
+		"one spike":         {points(30, func(i float64) float64 { return 5 + 1000*math.Max(0, i-28) }), false, false},
+		"slow start":        {points(30, func(i float64) float64 { return 5 + 100*math.Max(0, 3-i) }), false, false},
+		"saw-tooth":         {points(30, func(i float64) float64 { return 5 + 20*math.Mod(i, 5) }), false, false},
+		"within one bucket": {points(30, func(i float64) float64 { return 6 + i }), false, false},
+		"what nobody sees":  {points(30, func(i float64) float64 { return i / 60 }), false, false},
+		"short":             {points(11, func(i float64) float64 { return 50 * i }), false, true},
+		"off the scale":     {points(30, func(i float64) float64 { return 10_000 + i }), false, true},
+	} {
+		if g := GrowthOf(test.series, bounds, time.Minute); g.Grows != test.grows || g.Unknown != test.unknown || g.Why == "" {
+			t.Errorf("%s: %+v", name, g)
+		}
+	}
+	if g := GrowthOf(points(30, func(i float64) float64 { return 2 * i }), nil, time.Minute); math.Abs(g.SlopePerMinute-120) > 1e-9 || g.FirstThird != 9 || g.LastThird != 49 {
+		t.Errorf("%+v; want 2 ms a second, from 9 to 49", g)
 	}
 }

@@ -107,20 +107,14 @@ func TestWhatIsRememberedOfEventsIsBounded(t *testing.T) {
 	m := newMeter()
 	m.begin.Store(0)
 	c := newCauses(1, Signers{Count: 1})
-	const n = 3 * maxCauses
+	const n = maxCauses * 5 / 4
 	for i := range int64(n) {
-		// All are of one part.
-		e := event{account: 0, nonce: i * int64(len(c.parts)), attempt: 1}
-		c.arrived(e, m.shard(0), 0)
+		c.arrived(event{account: 0, nonce: i, attempt: 1}, m.shard(0), 0)
 	}
-	p := c.part(event{})
-	if p.known.Len() > maxCauses || p.early > maxEarly {
-		t.Errorf("%d known, %d arrivals; want at most %d", p.known.Len(), p.early, maxCauses)
+	if c.known.Len() > maxCauses || c.early > maxEarly {
+		t.Errorf("%d known, %d arrivals; want at most %d", c.known.Len(), c.early, maxCauses)
 	}
 	if c.end(); m.events().Unmatched != n {
 		t.Errorf("%d of no known request, want all %d", m.events().Unmatched, n)
-	}
-	if p.early != 0 {
-		t.Errorf("%d arrivals are left", p.early)
 	}
 }

@@ -1,12 +1,14 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -28,45 +30,37 @@ const (
 	Vanish Behaviour = "vanish"
 )
 
-func (b Behaviour) valid() bool { return b == StopReading || b == Trickle || b == Vanish }
-
 // Slow are clients that misbehave on purpose beside a Load: subscribed to the
 // events of all signers, and sending. What they send and receive is counted
 // nowhere else.
 type Slow struct {
-	// URLs are the targets, as in Load.
-	URLs []string
-	// Access is how connections are let in.
-	Access access.Access
-	// Clients is how many there are.
-	Clients int
-	// Behaviour is what they do once they are told to.
-	Behaviour Behaviour
+	URLs      []string      // as in Load
+	Access    access.Access // as in Load
+	Clients   int
+	Behaviour Behaviour // what they do once they are told to
 	// Rate is how many allocations a second they send together, above 0. One
 	// that the gateway does not read from sends less.
-	Rate float64
-	// Signers are the accounts they allocate of.
-	Signers Signers
+	Rate    float64
+	Signers Signers // the accounts they allocate of
 }
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Slow) Validate() error {
 	return validate(s.URLs, []rule{
 		{"Clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
-		{"Behaviour", !s.Behaviour.valid(), "must be stop, trickle or vanish"},
+		{"Behaviour", s.Behaviour != StopReading && s.Behaviour != Trickle && s.Behaviour != Vanish, "must be stop, trickle or vanish"},
 		{"Rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
 		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
 	})
 }
 
-// SlowClients are the clients of a Slow. Each has a goroutine, and a second one
-// that reads; Stop ends them.
+// SlowClients are the clients of a Slow. Each has a goroutine; Stop ends them.
 type SlowClients struct {
 	slow   Slow
 	begun  chan struct{} // closed: they misbehave
+	once   sync.Once
 	ctx    context.Context
 	cancel context.CancelFunc
-	once   sync.Once
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
@@ -88,7 +82,7 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 		return nil, fmt.Errorf("open the slow clients: %w", err)
 	}
 	for i, first := range sockets {
-		c := &slowClient{group: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
+		c := &slowClient{SlowClients: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
 		g.wg.Go(func() { c.live(first) })
 	}
 	return g, nil
@@ -104,12 +98,16 @@ func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.counts
+	return g.sofar()
 }
 
-func (g *SlowClients) stopped() bool { return g.ctx.Err() != nil }
+func (g *SlowClients) sofar() result.Slow {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	counts := g.counts
+	counts.Ended = maps.Clone(counts.Ended)
+	return counts
+}
 
 func (g *SlowClients) count(change func(*result.Slow)) {
 	g.mu.Lock()
@@ -117,23 +115,15 @@ func (g *SlowClients) count(change func(*result.Slow)) {
 	change(&g.counts)
 }
 
-// ended counts a connection that the other side ended, by why.
-func (g *SlowClients) ended(why error) {
-	g.count(func(c *result.Slow) {
-		c.Ended[reason(why)]++
-		if kicked(why) {
-			c.Kicked++
-		}
-	})
-}
-
 const (
 	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so
 	// that what is not read fills the gateway's side soon.
 	slowReadBuffer = 4 << 10
-	// A trickling client reads trickleBytes each trickleEvery.
+	// A slow client looks at its connection each slowTick, or more often to send;
+	// a trickling one then reads trickleBytes. Neither waits for the other side.
+	slowTick     = 250 * time.Millisecond
 	trickleBytes = 4
-	trickleEvery = 250 * time.Millisecond
+	noWait       = time.Millisecond
 	// A vanishing one lives for half of vanishAfter to one and a half of it. Of
 	// those that fell silent it keeps maxSilent open, and resets older ones.
 	vanishAfter = time.Second
@@ -149,79 +139,61 @@ const (
 
 var errVanish = errors.New("it vanishes")
 
-// kicked reports whether a connection ended with the close code of a client
-// that was too slow.
-func kicked(why error) bool {
-	closed, ok := errors.AsType[*closedError](why)
-	return ok && closed.code == closeSlowConsumer
-}
-
-// slowClient is one client over all its connections. Its goroutine runs live.
-type slowClient struct {
-	group  *SlowClients
-	number int
-	rng    *rand.Rand
-	silent []*socket // that it fell silent on, oldest first
-}
-
 // open opens a connection. The kernel keeps little of what clients do not read
 // that will not read.
 func (g *SlowClients) open(ctx context.Context, i int) (*socket, error) {
-	url := g.slow.URLs[i%len(g.slow.URLs)]
-	s, err := dial(ctx, url, g.slow.Access, 0)
+	s, err := dial(ctx, g.slow.URLs[i%len(g.slow.URLs)], g.slow.Access, 0)
 	if err != nil {
 		return nil, err
 	}
 	if tcp := s.tcp(); tcp != nil && g.slow.Behaviour != Vanish {
 		if err := tcp.SetReadBuffer(slowReadBuffer); err != nil {
 			s.conn.Close()
-			return nil, fmt.Errorf("receive buffer of %s: %w", url, err)
+			return nil, fmt.Errorf("receive buffer: %w", err)
 		}
 	}
 	return s, nil
 }
 
-// tcp is the TCP connection beneath, nil when there is none.
-func (s *socket) tcp() *net.TCPConn {
-	conn := s.conn
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	tcp, _ := conn.(*net.TCPConn)
-	return tcp
-}
-
-// reset ends a connection without a close frame, and without the end of the
-// bytes that a closed socket would send.
-func (s *socket) reset() {
-	if tcp := s.tcp(); tcp != nil {
-		tcp.SetLinger(0)
-		tcp.Close()
-	}
-	s.conn.Close()
+// slowClient is one client over all its connections. Its goroutine runs live.
+type slowClient struct {
+	*SlowClients
+	number int
+	rng    *rand.Rand
+	silent []*socket // that it fell silent on, oldest first
 }
 
 // live is the client's goroutine: one connection after the other.
 func (c *slowClient) live(s *socket) {
 	defer c.forgetSilent(0)
 	select {
-	case <-c.group.begun:
-	case <-c.group.ctx.Done():
+	case <-c.begun:
+	case <-c.ctx.Done():
 		s.goodbye()
 		s.conn.Close()
 		return
 	}
 	for s != nil {
 		why := c.session(s)
-		if c.group.stopped() {
-			if kicked(why) { // before, and it has only now read it
-				c.group.ended(why)
-			}
-			return
-		}
+		closed, _ := errors.AsType[*closedError](why)
+		kicked := closed != nil && closed.code == closeSlowConsumer
 		pause := time.Duration(0)
-		if !errors.Is(why, errVanish) {
-			c.group.ended(why)
+		switch {
+		case errors.Is(why, errVanish) && c.rng.IntN(2) == 0: // in silence
+			c.silent = append(c.silent, s)
+			c.forgetSilent(maxSilent)
+		case errors.Is(why, errVanish):
+			s.reset()
+		default:
+			s.reset()
+			if c.ctx.Err() == nil || kicked { // before, and it has only now read it
+				c.count(func(n *result.Slow) {
+					n.Ended[reason(why)]++
+					if kicked {
+						n.Kicked++
+					}
+				})
+			}
 			pause = c.spread(comeBackAfter)
 		}
 		s = c.comeBack(pause)
@@ -236,14 +208,14 @@ func (c *slowClient) spread(d time.Duration) time.Duration {
 // comeBack opens the next connection, however long it takes; nil once Stop was
 // called.
 func (c *slowClient) comeBack(after time.Duration) *socket {
-	for wait.For(c.group.ctx, after) == nil {
-		s, err := c.group.open(c.group.ctx, c.number)
+	for wait.For(c.ctx, after) == nil {
+		s, err := c.open(c.ctx, c.number)
 		if err == nil {
-			c.group.count(func(c *result.Slow) { c.Reconnects++ })
+			c.count(func(n *result.Slow) { n.Reconnects++ })
 			return s
 		}
-		if !c.group.stopped() {
-			c.group.count(func(c *result.Slow) { c.Ended["not let in again: "+reason(err)]++ })
+		if c.ctx.Err() == nil {
+			c.count(func(n *result.Slow) { n.Ended["not let in again: "+reason(err)]++ })
 		}
 		after = c.spread(comeBackAfter)
 	}
@@ -251,125 +223,83 @@ func (c *slowClient) comeBack(after time.Duration) *socket {
 }
 
 // session misbehaves on one connection until the other side ends it, it is time
-// to vanish, or Stop is called, and says why it ended.
+// to vanish, or Stop is called, and says why it ended: at best by the close frame
+// that the client had not read.
 func (c *slowClient) session(s *socket) error {
-	interrupted := make(chan struct{})
-	release := context.AfterFunc(c.group.ctx, func() {
-		defer close(interrupted)
-		s.conn.SetDeadline(time.Now())
-	})
 	err := c.misbehave(s)
-	if !release() {
-		<-interrupted // it sets no deadline any more
-	}
-	if errors.Is(err, errVanish) {
-		c.vanish(s)
+	if _, closed := errors.AsType[*closedError](err); closed || errors.Is(err, errVanish) {
 		return err
 	}
-	if _, closed := errors.AsType[*closedError](err); !closed {
-		if why := c.leftOver(s); why != nil {
-			err = why
+	s.conn.SetDeadline(time.Now().Add(lastWords))
+	for range maxLeftOver / readBytes {
+		why := c.take(s, readBytes)
+		if _, closed := errors.AsType[*closedError](why); closed {
+			return why
+		}
+		if why != nil {
+			break
 		}
 	}
-	s.reset()
-	return err
+	return cmp.Or(err, c.ctx.Err())
 }
 
-// misbehave subscribes, and then sends and reads as the behaviour says.
+// misbehave subscribes, and then sends at the client's share of the rate and reads
+// as the behaviour says.
 func (c *slowClient) misbehave(s *socket) error {
-	if err := c.subscribe(s); err != nil {
+	s.conn.SetDeadline(time.Now().Add(dialTimeout))
+	if err := s.subscribe(); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	quit, over := make(chan struct{}), make(chan struct{})
-	var readErr error
-	go func() {
-		defer close(over)
-		readErr = c.receive(s, quit)
-	}()
-	err := c.send(s, over)
-	select {
-	case <-over:
-	default:
-		close(quit)
-		s.conn.SetDeadline(time.Now())
-		<-over
-		if err != nil || c.group.stopped() {
-			return err // what the deadline made of the read says nothing
-		}
+	s.conn.SetDeadline(time.Time{})
+	_, plain := s.conn.(*net.TCPConn)
+	if !plain { // a write that ends early breaks a TLS connection, so there it waits
+		defer context.AfterFunc(c.ctx, func() { s.conn.SetDeadline(time.Now()) })()
 	}
-	return readErr
-}
-
-// subscribe asks for all events. It is given up when Stop is called.
-func (c *slowClient) subscribe(s *socket) error {
-	timer := time.AfterFunc(dialTimeout, func() { s.conn.Close() })
-	defer timer.Stop()
-	return s.subscribe()
-}
-
-// send allocates at the client's share of the rate. It returns nil when over is
-// closed or Stop was called.
-func (c *slowClient) send(s *socket, over <-chan struct{}) error {
-	interval := time.Duration(float64(c.group.slow.Clients) / c.group.slow.Rate * float64(time.Second))
-	tick := time.NewTicker(max(interval, time.Microsecond))
+	interval := time.Duration(float64(c.slow.Clients) / c.slow.Rate * float64(time.Second))
+	tick := time.NewTicker(max(min(interval, slowTick), time.Microsecond))
 	defer tick.Stop()
-	var life <-chan time.Time // nil: as long as it may
-	if c.group.slow.Behaviour == Vanish {
-		timer := time.NewTimer(c.spread(vanishAfter))
-		defer timer.Stop()
-		life = timer.C
-	}
-	var out []byte
+	next, vanish := time.Now().Add(interval), time.Now().Add(c.spread(vanishAfter))
+	var out []byte // what the other side did not take yet
 	for {
 		select {
+		case <-c.ctx.Done():
+			return nil
 		case <-tick.C:
-			out = c.request(out[:0])
-			if _, err := s.conn.Write(out); err != nil {
-				return err
-			}
-		case <-life:
+		}
+		now := time.Now()
+		if len(out) == 0 && !now.Before(next) {
+			out = appendFrame(nil, finText, []byte(allocation(c.slow.Signers.Name(c.rng.IntN(c.slow.Signers.Count)))))
+			next = next.Add(interval)
+		}
+		s.conn.SetReadDeadline(now.Add(noWait))
+		if plain {
+			s.conn.SetWriteDeadline(now.Add(noWait))
+		}
+		n, err := s.conn.Write(out)
+		out = out[n:]
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			err = c.read(s)
+		}
+		switch {
+		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case c.slow.Behaviour == Vanish && now.After(vanish):
 			return errVanish
-		case <-over:
-			return nil
-		case <-c.group.ctx.Done():
-			return nil
 		}
 	}
 }
 
-func (c *slowClient) request(out []byte) []byte {
-	signers := c.group.slow.Signers
-	return appendFrame(out, finText, []byte(allocation(signers.Name(c.rng.IntN(signers.Count)))))
-}
-
-// receive reads as the behaviour says until quit is closed or the connection
-// ends. It writes pongs, which the writes of send cannot cut in two.
-func (c *slowClient) receive(s *socket, quit <-chan struct{}) error {
-	switch c.group.slow.Behaviour {
+// read reads as the behaviour says what there is.
+func (c *slowClient) read(s *socket) error {
+	switch c.slow.Behaviour {
 	case StopReading:
-		<-quit
 		return nil
 	case Trickle:
-		return c.trickle(s, quit)
+		return c.take(s, trickleBytes)
 	}
 	for {
 		if err := c.take(s, readBytes); err != nil {
 			return err
-		}
-	}
-}
-
-func (c *slowClient) trickle(s *socket, quit <-chan struct{}) error {
-	tick := time.NewTicker(trickleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := c.take(s, trickleBytes); err != nil {
-				return err
-			}
-		case <-quit:
-			return nil
 		}
 	}
 }
@@ -384,39 +314,11 @@ func (c *slowClient) take(s *socket, n int) error {
 			if err := s.control(op, payload); err != nil {
 				return err
 			}
-			continue
-		}
-		if note, err := parseNotice(payload); err == nil && note.missed > 0 { // else a reply
-			c.group.count(func(c *result.Slow) { c.Missed += note.missed })
+		} else if note, err := parseNotice(payload); err == nil && note.missed > 0 { // else a reply
+			c.count(func(n *result.Slow) { n.Missed += note.missed })
 		}
 	}
 	return nil
-}
-
-// leftOver reads what the client did not, for a moment, and returns the close
-// frame if there is one.
-func (c *slowClient) leftOver(s *socket) error {
-	s.conn.SetDeadline(time.Now().Add(lastWords))
-	for range maxLeftOver / readBytes {
-		err := c.take(s, readBytes)
-		if _, closed := errors.AsType[*closedError](err); closed {
-			return err
-		}
-		if err != nil {
-			return nil
-		}
-	}
-	return nil
-}
-
-// vanish resets the connection, or falls silent on it.
-func (c *slowClient) vanish(s *socket) {
-	if c.rng.IntN(2) == 0 {
-		s.reset()
-		return
-	}
-	c.silent = append(c.silent, s)
-	c.forgetSilent(maxSilent)
 }
 
 // forgetSilent resets the oldest silent connections but for the latest n.
@@ -425,4 +327,24 @@ func (c *slowClient) forgetSilent(n int) {
 		c.silent[0].reset()
 		c.silent = c.silent[1:]
 	}
+}
+
+// tcp is the TCP connection beneath, nil when there is none.
+func (s *socket) tcp() *net.TCPConn {
+	conn := s.conn
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = t.NetConn()
+	}
+	tcp, _ := conn.(*net.TCPConn)
+	return tcp
+}
+
+// reset ends a connection without a close frame, and without the end of the
+// bytes that a closed socket would send.
+func (s *socket) reset() {
+	if tcp := s.tcp(); tcp != nil {
+		tcp.SetLinger(0)
+		tcp.Close()
+	}
+	s.conn.Close()
 }

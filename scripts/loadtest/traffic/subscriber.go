@@ -208,19 +208,16 @@ func accountOf(signer string) (int64, bool) {
 type causes struct {
 	subscribers int
 	signers     Signers
-	parts       [16]causePart
-}
 
-type causePart struct {
 	mu    sync.Mutex                    // guards what follows
 	known *simplelru.LRU[event, *cause] // is only peeked at, so that it forgets the oldest
 	early int                           // arrivals that wait for their request
 }
 
-// What a part remembers: all of them together some seconds of a fast gateway.
+// What is remembered: some seconds of a fast gateway.
 const (
-	maxCauses = 1 << 15
-	maxEarly  = 1 << 15
+	maxCauses = 1 << 19
+	maxEarly  = 1 << 19
 )
 
 // cause is an event that is awaited, or whose request is.
@@ -239,96 +236,74 @@ type early struct {
 
 func newCauses(subscribers int, signers Signers) *causes {
 	c := &causes{subscribers: subscribers, signers: signers}
-	for i := range c.parts {
-		p := &c.parts[i]
-		// What is forgotten with arrivals has them counted: their request is not known.
-		p.known, _ = simplelru.NewLRU(maxCauses, func(_ event, entry *cause) { // fails for a size below 1
-			for _, a := range entry.early {
-				a.shard.unmatch(a.at)
-			}
-			p.early -= len(entry.early)
-		})
-	}
+	// What is forgotten with arrivals has them counted: their request is not known.
+	c.known, _ = simplelru.NewLRU(maxCauses, func(_ event, entry *cause) { // fails for a size below 1
+		for _, a := range entry.early {
+			a.shard.unmatch(a.at)
+		}
+		c.early -= len(entry.early)
+	})
 	return c
-}
-
-func (c *causes) part(e event) *causePart {
-	return &c.parts[uint64(e.account*31+e.nonce)%uint64(len(c.parts))]
 }
 
 // caused says when the request that caused e was due.
 func (c *causes) caused(e event, due time.Duration) {
-	p := c.part(e)
-	p.mu.Lock()
-	entry := p.entryLocked(e)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry := c.entryLocked(e)
 	entry.due, entry.known = due, true
-	arrived := entry.early
-	entry.early = nil
-	p.early -= len(arrived)
-	p.forgetSeenLocked(e, entry, c.subscribers)
-	p.mu.Unlock()
-	for _, a := range arrived {
+	for _, a := range entry.early {
 		a.shard.arrive(due, a.at)
 	}
+	c.early -= len(entry.early)
+	entry.early = nil
+	c.forgetSeenLocked(e, entry)
 }
 
 // arrived says that a subscriber received e.
 func (c *causes) arrived(e event, s *shard, at time.Duration) {
-	p := c.part(e)
-	p.mu.Lock()
-	entry := p.entryLocked(e)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry := c.entryLocked(e)
 	entry.seen++
-	due, known := entry.due, entry.known
-	if !known {
+	if entry.known {
+		s.arrive(entry.due, at)
+	} else {
 		entry.early = append(entry.early, early{s, at})
-		p.early++
+		c.early++
 	}
-	p.forgetSeenLocked(e, entry, c.subscribers)
-	p.mu.Unlock()
-	if known {
-		s.arrive(due, at)
-	}
+	c.forgetSeenLocked(e, entry)
 }
 
-func (p *causePart) entryLocked(e event) *cause {
-	if entry, ok := p.known.Peek(e); ok {
+func (c *causes) entryLocked(e event) *cause {
+	if entry, ok := c.known.Peek(e); ok {
 		return entry
 	}
-	for p.early >= maxEarly {
-		p.known.RemoveOldest()
+	for c.early >= maxEarly {
+		c.known.RemoveOldest()
 	}
 	entry := new(cause)
-	p.known.Add(e, entry)
+	c.known.Add(e, entry)
 	return entry
 }
 
 // forgetSeenLocked forgets a cause that every subscriber has seen.
-func (p *causePart) forgetSeenLocked(e event, entry *cause, subscribers int) {
-	if entry.known && entry.seen >= subscribers {
-		p.known.Remove(e)
+func (c *causes) forgetSeenLocked(e event, entry *cause) {
+	if entry.known && entry.seen >= c.subscribers {
+		c.known.Remove(e)
 	}
 }
 
 // pending reports whether a request is known whose event has not come to all.
 func (c *causes) pending() bool {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		waited := slices.ContainsFunc(p.known.Values(), func(entry *cause) bool { return entry.known })
-		p.mu.Unlock()
-		if waited {
-			return true
-		}
-	}
-	return false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.known.Values(), func(entry *cause) bool { return entry.known })
 }
 
 // end counts the events whose request was never found.
 func (c *causes) end() {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
-		p.known.Purge()
-		p.mu.Unlock()
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known.Purge()
 }
