@@ -93,10 +93,20 @@ func (c *Chains) Signer(name string) nonce.ChainSigner {
 	return t.newSigner(name, account)
 }
 
-// Ready reports whether the chain of a signer has said where it stands, or there is
-// none. Else done is called once, by another goroutine, when it has, or when wait is
-// over.
+// Ready reports whether a request for a signer need not wait for its chain. A signer that was not
+// used here waits for nodes that are asked now: done is called once, by another goroutine, when they
+// have answered, or when wait is over.
 func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
+	return c.ready(name, false, wait, done)
+}
+
+// Anew is Ready for a repair: nodes are asked now also of a signer that was used, and for what they
+// have of its lowest open nonce.
+func (c *Chains) Anew(name string, wait time.Duration, done func()) bool {
+	return c.ready(name, true, wait, done)
+}
+
+func (c *Chains) ready(name string, anew bool, wait time.Duration, done func()) bool {
 	t, account := c.find(name)
 	if t == nil {
 		return true
@@ -108,10 +118,10 @@ func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
 		}
 		s = t.signer(name, account)
 	}
-	if s.fresh() {
+	if !anew && s.next.Load() > 0 { // it goes on without nodes
 		return true
 	}
-	s.await(wait, done)
+	s.await(wait, anew, done)
 	return false
 }
 

@@ -19,6 +19,7 @@ type signer struct {
 	view    atomic.Pointer[nonce.ChainView]
 	next    atomic.Int64 // the highest cursor of a plan, or behind a hand-out
 	version atomic.Int64 // of the last commit that was seen
+	hint    atomic.Int64 // a count above mined that a node gives lately; 0: none does
 	owned   atomic.Bool
 	kept    atomic.Bool  // it is in Tracker.signers
 	watched atomic.Bool  // it is in Tracker.open
@@ -40,6 +41,9 @@ type signer struct {
 	start     int64
 	startAt   time.Time // when an answer said so last
 	delegated bool
+	anew      bool            // somebody waits for what nodes have of the lowest open nonce
+	ahead     int64           // the greatest count that a node gave, as a hint
+	aheadAt   time.Time       // and since when it is above mined
 	notes     map[int64]*note // of nonces from final on; nil: none
 	given     []given         // nonces of which nothing is known but that they were handed out, ascending; none has a note
 	touched   time.Time       // when the watcher read its open nonces last
@@ -193,6 +197,10 @@ func (s *signer) View(next int64) nonce.ChainView {
 		v.StartOld = true
 		s.t.askStart(s)
 	}
+	v.RepairOld = time.Since(time.Unix(0, s.began.Load())) > startUsable
+	if ahead := s.hint.Load(); ahead > v.Mined {
+		v.Ahead = ahead
+	}
 	if !kept {
 		v.Window = 0 // nobody tells how far the account has come since
 	}
@@ -299,7 +307,11 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	switch e.Type {
 	case nonce.EventAllocated:
 		// What was recorded for it before a repair may still be mined.
-		*k = note{attempt: e.Attempt, status: nonce.Held, tx: k.tx, hashes: k.hashes}
+		was := *k
+		*k = note{attempt: e.Attempt, status: nonce.Held, tx: was.tx, hashes: was.hashes}
+		if e.Reason == nonce.ReasonRepair { // it has to outbid what may still be there
+			k.offer, k.seen = was.offer, was.seen
+		}
 	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
 		k.unknown = false
 		if e.TxHash != (Hash{}) && !k.hashes.Contains(e.TxHash) {
@@ -354,6 +366,7 @@ func (s *signer) begin(st Start) (events []nonce.Event) {
 			events = s.closeGapLocked()
 		}
 	}
+	s.hintLocked(st.Latest)
 	// A lower answer may be of a node that is behind, or of a pool that has lost something.
 	if start := max(st.Latest, st.Pending); start >= s.start || time.Since(s.startAt) > startUsable {
 		s.start, s.startAt = start, time.Now()
@@ -364,38 +377,48 @@ func (s *signer) begin(st Start) (events []nonce.Event) {
 	return events
 }
 
-// How old the answer may be with which a new signer begins, when its request comes and
-// when it is planned: what is in pools may not be ours.
-const (
-	startFresh  = 10 * time.Second
-	startUsable = 30 * time.Second
-)
-
-// fresh reports whether a plan need not wait for the chain: the signer was used here
-// before, and goes on without nodes, or the chain has said just now where it begins.
-func (s *signer) fresh() bool {
-	began := s.began.Load()
-	return s.next.Load() > 0 || began != 0 && time.Since(time.Unix(0, began)) < startFresh
+// hintLocked follows a count that a node gives, and which nothing has settled: it keeps a nonce from
+// being repaired, and not for longer than a gap needs to be called one, because the node may be wrong.
+func (s *signer) hintLocked(used int64) {
+	switch {
+	case used <= s.mined:
+		s.ahead, used = 0, 0
+	case s.ahead <= s.mined:
+		s.ahead, s.aheadAt = used, time.Now()
+	case time.Since(s.aheadAt) >= s.t.gapAfter():
+		used = 0
+	}
+	s.hint.Store(used)
 }
+
+// startUsable is how old the answer may be with which a new signer begins when it is planned: what
+// is in pools may not be ours.
+const startUsable = 30 * time.Second
 
 // waiter is somebody who waits for an answer to Start. done is called once.
 type waiter struct {
+	since time.Time
 	once  sync.Once
 	timer *time.Timer
 	done  func()
 }
 
-// await calls done when the next answer is there, or when wait is over.
-func (s *signer) await(wait time.Duration, done func()) {
-	w := &waiter{done: done}
+// await calls done when nodes that are asked from now on have answered, or when wait is over. Then
+// what they said before is too old for a signer to begin with, and for a repair.
+func (s *signer) await(wait time.Duration, anew bool, done func()) {
+	w := &waiter{since: time.Now(), done: done}
 	s.mu.Lock()
 	if s.waiting == nil {
 		s.waiting = make(map[*waiter]struct{})
 	}
 	s.waiting[w] = struct{}{}
+	s.anew = s.anew || anew
 	w.timer = time.AfterFunc(wait, func() {
 		s.mu.Lock()
-		delete(s.waiting, w)
+		if _, waits := s.waiting[w]; waits {
+			delete(s.waiting, w)
+			s.began.Store(0)
+		}
 		s.mu.Unlock()
 		w.once.Do(w.done)
 	})
@@ -403,13 +426,19 @@ func (s *signer) await(wait time.Duration, done func()) {
 	s.t.askStart(s)
 }
 
-// answered calls who waits.
-func (s *signer) answered() {
+// answered calls those who wait for an answer to a question that was sent at a time. Who came later
+// waits for the next one.
+func (s *signer) answered(sent time.Time) {
 	s.mu.Lock()
-	waiting := s.waiting
-	s.waiting = nil
+	var told []*waiter
+	for w := range s.waiting {
+		if !w.since.After(sent) {
+			told = append(told, w)
+			delete(s.waiting, w)
+		}
+	}
 	s.mu.Unlock()
-	for w := range waiting {
+	for _, w := range told {
 		w.timer.Stop()
 		w.once.Do(w.done)
 	}

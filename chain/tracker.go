@@ -110,7 +110,7 @@ func (t *Tracker) Run(ctx context.Context) {
 	t.asking = nil
 	t.mu.Unlock()
 	for _, s := range left {
-		s.answered()
+		s.answered(time.Now())
 	}
 }
 
@@ -308,13 +308,50 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 	for i, s := range asked {
 		accounts[i] = s.account
 	}
+	sent := time.Now()
 	starts, err := t.chain.Start(ctx, accounts)
 	if err != nil {
 		return err
 	}
 	for i, s := range asked {
 		t.report(s, s.begin(starts[i]))
-		s.answered()
+	}
+	if err := t.lookAnew(ctx, asked); err != nil {
+		return err
+	}
+	for _, s := range asked {
+		s.answered(sent)
+	}
+	return nil
+}
+
+// lookAnew asks what nodes have of the lowest open nonces of those of whom somebody wants to know.
+func (t *Tracker) lookAnew(ctx context.Context, asked []*signer) error {
+	var of []*signer
+	var asks []Ask
+	for _, s := range asked {
+		s.mu.Lock()
+		if s.anew {
+			of, asks = append(of, s), append(asks, s.askLocked(s.mined, s.notes[s.mined]))
+		}
+		s.mu.Unlock()
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	found, err := t.chain.Lookup(ctx, asks)
+	if err != nil {
+		return err
+	}
+	at := t.number()
+	for i, s := range of {
+		s.sighted(asks[i].Nonce, &found[i], at)
+		s.mu.Lock()
+		s.anew = false
+		if found[i].Seen == Mined {
+			s.hintLocked(asks[i].Nonce + 1)
+		}
+		s.mu.Unlock()
 	}
 	return nil
 }

@@ -38,9 +38,10 @@ func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
 		if v := s.View(0); !v.Known || v.Mined != 3 {
 			t.Errorf("got %+v, want mined 3", v)
 		}
-		if !w.chains.Ready(alice, time.Hour, func() { t.Error("called although ready") }) {
-			t.Error("not ready with an answer")
+		if w.chains.Ready(alice, time.Hour, func() { waited <- 0 }) {
+			t.Error("ready with an answer to a question of before")
 		}
+		<-waited
 	})
 }
 
@@ -97,9 +98,9 @@ func TestANewSignerDoesNotBeginBehindWhatAPoolHasLostSince(t *testing.T) {
 		}
 		w.chain.set(func() { w.chain.pending[account(alice)] = 5 })
 		for i, want := range []int64{7, 7, 7, 5} { // at first, a node that is behind may have answered alone
-			w.after(startFresh)
+			w.after(10 * time.Second)
 			if v := ask(); v.Start != want {
-				t.Errorf("start %d after %v, want %d", v.Start, time.Duration(i+1)*startFresh, want)
+				t.Errorf("start %d after %v, want %d", v.Start, time.Duration(i+1)*10*time.Second, want)
 			}
 		}
 	})
@@ -219,6 +220,47 @@ func TestAQuestionAboutAnUnknownSignerTakesNoEntry(t *testing.T) {
 		w.chains.LookAt(alice, 1)
 		if w.chains.known(alice) == nil {
 			t.Error("a signer that was used is not looked at")
+		}
+	})
+}
+
+// TestARepairAsksTheNodesAnew: a count that a node gives keeps it from handing out what may be used,
+// and what nodes have of the nonce is what the repair has to outbid.
+func TestARepairAsksTheNodesAnew(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 2)
+		w.after(time.Minute)
+		if v := s.View(2); !v.RepairOld {
+			t.Fatal("an answer of a minute ago is enough")
+		}
+		anew := func() nonce.ChainView {
+			done := make(chan struct{})
+			if w.chains.Anew(alice, time.Second, func() { close(done) }) {
+				t.Fatal("nodes are not asked")
+			}
+			<-done
+			return s.View(2)
+		}
+		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(7), Raw: Offer{GasPrice: "0x5"}} })
+		if v := anew(); v.RepairOld || v.Ahead != 0 {
+			t.Errorf("got %+v", v)
+		}
+		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Reason: nonce.ReasonRepair, Nonce: 0, Attempt: 2, Version: 2}})
+		if o, ok := w.chains.OfferFor(alice, 0); !ok || o.GasPrice != "0x5" {
+			t.Errorf("the repair is offered %+v, %t", o, ok)
+		}
+		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+		if v := anew(); v.Ahead != 1 || v.Mined != 0 {
+			t.Errorf("got %+v, want the hint that 0 is used", v)
+		}
+		w.after(time.Minute)
+		if v := anew(); v.Ahead != 0 {
+			t.Errorf("got %+v: a hint that nothing settles keeps the nonce for ever", v)
+		}
+		w.after(time.Minute)
+		w.chain.set(func() { w.chain.away = true })
+		if v := anew(); !v.RepairOld {
+			t.Errorf("got %+v, and no node has answered", v)
 		}
 	})
 }

@@ -43,6 +43,10 @@ type ChainView struct {
 	Start   int64 // where a signer begins that is met for the first time
 	// StartOld: Start is of long ago, so that nobody begins there.
 	StartOld bool
+	// RepairOld: what nodes have of the lowest open nonce was not asked lately. Ahead, above Mined, is
+	// a count that a node gives and that is not settled; 0: none does.
+	RepairOld bool
+	Ahead     int64
 	// Window bounds new nonces: they are below Mined + Window. 0: it does not.
 	Window int64
 	// UnknownFor is how long a hold stays unknown before it may be released; 0: until
@@ -56,3 +60,9 @@ type ChainView struct {
 // ErrChainUnknown: the signer is new here, and no node of its chain has said yet how
 // far the account is. Nothing happened.
 var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; nonces of a new signer begin there")
+
+// ErrChainSilent and ErrChainAhead keep a nonce from being repaired. Nothing happened.
+var (
+	ErrChainSilent = errors.New("no node of the signer's chain has answered just now whether the nonce is used")
+	ErrChainAhead  = errors.New("a node of the signer's chain says that the nonce has just been used; ask again in a moment")
+)

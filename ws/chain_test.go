@@ -62,7 +62,7 @@ func (f *fakeChain) waits() int {
 	return len(f.waiting)
 }
 
-func (f *fakeChain) ready(signer string, done func()) bool {
+func (f *fakeChain) ready(signer string, _ bool, done func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++

@@ -104,10 +104,10 @@ type Config struct {
 	// is not. It is called from many goroutines. nil: none is.
 	OtherChain func(signer string) string
 	// ChainReady reports whether the chain of a signer has said how far its account is,
-	// or none is asked about it. Else done is called once, by another goroutine, when it
+	// or none is asked about it; with anew, it is asked again. Else done is called once, by another goroutine, when it
 	// has: until then, for ChainWait at most, the request waits in line. It must not
 	// block, and keep done only if it returns false. nil: no chain is asked.
-	ChainReady func(signer string, done func()) (ready bool)
+	ChainReady func(signer string, anew bool, done func()) (ready bool)
 	// ChainWait bounds that wait; 0: 2s. Longer serves more first requests of signers
 	// whose nodes are slow, and refuses later when they are away.
 	ChainWait time.Duration

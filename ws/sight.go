@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"noncegate/nonce"
 )
 
 // defaultChainWait is how long a request waits for the first word of a chain.
@@ -42,7 +44,7 @@ func (c *conn) firstSight(r *request) *sight {
 		w = &sight{r: r}
 		w.heard, r.sight = w.over, w
 	}
-	if ready(r.op.Signer, w.heard) {
+	if ready(r.op.Signer, r.op.Kind == nonce.KindRepair, w.heard) {
 		return nil
 	}
 	r.sight = nil // it is the waker's now, and used once

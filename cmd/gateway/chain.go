@@ -142,13 +142,16 @@ func (a *app) chainOfService() nonce.Chain {
 
 // chainReady, chainStatus, chainStates and chainOffer are what connections ask. They
 // are nil without chains.
-func (a *app) chainReady() func(string, func()) bool {
+func (a *app) chainReady() func(string, bool, func()) bool {
 	if a.chains == nil {
 		return nil
 	}
-	return func(signer string, done func()) bool {
+	return func(signer string, anew bool, done func()) bool {
 		if a.service.Elsewhere(signer) {
 			return true // it goes to another node, which waits
+		}
+		if anew {
+			return a.chains.Anew(signer, a.cfg.ChainWait, done)
 		}
 		return a.chains.Ready(signer, a.cfg.ChainWait, done)
 	}

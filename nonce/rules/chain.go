@@ -46,8 +46,9 @@ func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 		return because(nonce.Released, nonce.ReasonRefused)
 	case row.Reason == nonce.ReasonRecordFirst:
 		return because(nonce.Released, nonce.ReasonNotRecorded)
-	case d.in.Chain == nil:
+	case d.in.Chain == nil && row.Reason != nonce.ReasonUnknown: // else it is of a chain that was configured before
 		return because(nonce.Released, nonce.ReasonExpired)
+	case d.in.Chain == nil:
 	case row.Reason == nonce.ReasonUnknown && d.view.UnknownFor > 0 && d.in.Chain.Unseen(e.Nonce, e.Attempt):
 		return because(nonce.Released, nonce.ReasonUnseen)
 	}
@@ -197,6 +198,10 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return nonce.ErrNoChain
 	case chain && (!d.view.Known || d.view.Guessed), d.silent():
 		return errSilent()
+	case chain && d.view.RepairOld:
+		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainSilent}
+	case chain && n == d.view.Mined && n < d.view.Ahead:
+		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainAhead}
 	case chain && n != d.view.Mined:
 		return conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
 	case n >= d.plan.Signer.Next && d.op.Nonce < 0:

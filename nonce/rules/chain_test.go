@@ -256,6 +256,37 @@ var stories = []struct{ name, script string }{
 		send 0 hash=4   -> HELD #3 4
 		release 0#3 refused hash=4 -> CONSUMED
 		rows            -> 0#3=CONSUMED/4 1#1=HELD 2#1=HELD`},
+	{"ARepairThatIsGivenUpFreesTheNonceIfNothingOfItWasSent", `
+		chain known unknown=1m
+		allocate        -> 0#1
+		used 0#1 hash=0 -> CONSUMED
+		repair          -> 0#2 was #1 3/
+		release 0#2     -> conflict 0#2=HELD
+		release 0#2 unsent -> RELEASED
+		allocate        -> 0#3
+		used 0#3 hash=7 -> CONSUMED
+		repair          -> 0#4 was #3 3/ 7
+		release 0#4 unsent -> RELEASED
+		allocate        -> 0#5`},
+	{"NothingIsRepairedThatANodeHasNotBeenAskedForOrSaysIsUsed", `
+		chain known
+		allocate count=2 -> 0#1 1#1
+		chain known repairold
+		repair          -> none
+		chain known ahead=1
+		repair          -> none
+		chain known mined=1 ahead=1
+		repair          -> 1#2 was #1 1/`},
+	{"AHoldThatIsUnknownStaysSoWithoutItsChain", `
+		chain known unknown=1m
+		allocate hold=5s -> 0#1
+		wait 7s
+		status           -> next 1 floor 0 held 1 released 0 consumed 0
+		allocate         -> 1#1
+		nochain
+		wait 30m
+		allocate         -> 1#2
+		rows             -> 0#1=HELD/unknown 1#2=HELD`},
 	{"WithoutAChainARepairFindsRoomAmongTheOpenHolds", `
 		holds 2
 		allocate         -> 0#1
@@ -375,6 +406,8 @@ func (r *room) line(line string) string {
 		r.now += d
 	case "chain":
 		r.chain = r.says(strings.Fields(rest))
+	case "nochain":
+		r.chain = nil
 	case "lose":
 		r.lose(rest)
 	case "holds":
@@ -428,10 +461,12 @@ func (r *room) says(words []string) *book {
 	b := new(book)
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
-		into := map[string]*int64{"mined": &b.view.Mined, "final": &b.view.Final, "start": &b.view.Start, "window": &b.view.Window}[key]
+		into := map[string]*int64{"mined": &b.view.Mined, "final": &b.view.Final, "start": &b.view.Start, "window": &b.view.Window, "ahead": &b.view.Ahead}[key]
 		switch {
 		case key == "known":
 			b.view.Known = true
+		case key == "repairold":
+			b.view.RepairOld = true
 		case key == "old":
 			b.view.StartOld = true
 		case key == "gap":

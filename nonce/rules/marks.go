@@ -120,15 +120,15 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.ans.Status = nonce.Consumed
 	case row.Status == nonce.Consumed:
 		d.conflict(row, "the nonce is consumed, which is final")
-	case sent && repaired && !op.Forwarded:
+	case sent && repaired && !op.Forwarded && !op.Unsent:
 		d.end(row, was) // what was sent before the repair may still be mined
 	case sent && forwarded(row) && !op.Forwarded:
 		d.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
 	case sent && !op.Unsent && !op.Forwarded:
 		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
-	case !sent && repaired && d.in.Chain != nil:
+	case !sent && repaired && d.in.Chain != nil && !op.Unsent:
 		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
-		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, or let the hold end")
+		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, say unsent: true if no node has a transaction of it, or let the hold end")
 	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || repaired):
 		d.end(row, was) // only the newest was refused; those that it was to replace may be in a pool
 	case sent && row.Reason == nonce.ReasonResent:
