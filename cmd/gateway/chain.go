@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
@@ -14,8 +17,11 @@ import (
 )
 
 // openChains makes what asks the chains of --chain. It asks nothing yet.
-func (a *app) openChains(context.Context) error {
+func (a *app) openChains(ctx context.Context) error {
 	list, err := a.cfg.Chains()
+	if err == nil {
+		err = a.orphans(ctx, list)
+	}
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -52,6 +58,38 @@ func (a *app) openChains(context.Context) error {
 		a.ethereum[l.ID], trackers = client, append(trackers, t)
 	}
 	a.chains = chain.NewChains(trackers)
+	return nil
+}
+
+// orphans refuses a start, or warns, where the store has holds that are unknown to chains which are
+// not configured any more: nobody asks what became of them, and they stay as they are.
+func (a *app) orphans(ctx context.Context, list []ChainNodes) error {
+	var first string
+	count := 0
+	for q := (nonce.SignersQuery{Filter: nonce.UnknownSigners, Limit: maxSignerList}); ; {
+		rows, err := a.store.Signers(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			name := rows[i].Signer
+			of := name[:max(0, strings.LastIndexByte(name, ':'))]
+			if strings.HasPrefix(of, "eip155:") && !slices.ContainsFunc(list, func(l ChainNodes) bool { return l.ID == of }) {
+				first, count = cmp.Or(first, name), count+1
+			}
+			q.After = name
+		}
+		if len(rows) < q.Limit {
+			break
+		}
+	}
+	switch {
+	case count == 0:
+	case a.cfg.UnknownOrphans == "keep":
+		a.log.Warn("holds are unknown of signers whose chain is not configured: they stay until somebody says what became of them", "signers", count, "first", first)
+	default:
+		return settingErrorf("chain", "lacks the chain of %s, of which a hold is unknown (%d such signers): configure it, or say --unknown-orphans keep, and then such holds stay until somebody says what became of them", first, count)
+	}
 	return nil
 }
 

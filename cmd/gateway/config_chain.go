@@ -24,6 +24,7 @@ type ChainConfig struct {
 	ChainWindow          []string      `type:"list" group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
 	ChainDelegatedWindow []string      `type:"list" group:"chain" default:"1,eip155:8453=4" placeholder:"N" help:"The same for accounts with delegated code (EIP-7702), of which nodes keep one transaction at a time; for one chain eip155:8453=4, which is what nodes of Base keep."`
 	UnknownTTL           time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
+	UnknownOrphans       string        `group:"chain" default:"refuse" help:"What a start does when the store has unknown holds of signers whose chain is not configured: refuse it, or keep them, with a warning, until somebody says what became of them."`
 	ChainGapAfter        time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
 	ChainStuckAfter      time.Duration `group:"chain" default:"5m" help:"How long the next transaction of an account may be in the pools of nodes, and not less than three blocks, until it is called stuck: its fee may be too low. 0: never."`
 	ChainPoll            time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
@@ -222,6 +223,7 @@ func (c *ChainConfig) check() error {
 		atLeast("chain-lag", c.ChainLag, 1),
 		atMost("chain-lag", c.ChainLag, maxChainLag),
 		atLeast("chain-wait", c.ChainWait, 10*time.Millisecond),
+		oneOf("unknown-orphans", c.UnknownOrphans, "refuse", "keep"),
 		oneOf("eth-take", c.EthTake, "on", "off"),
 		oneOf("other-chains", c.OtherChains, "refuse", "warn", "allow"),
 		oneOf("new-signers", c.NewSigners, "allow", "refuse"),

@@ -42,7 +42,7 @@ func TestDefaultsAreThePromisedOnes(t *testing.T) {
 			ShipSLA: time.Second, ShipInterval: 100 * time.Millisecond, EngineGrant: 45 * time.Second, EngineTimeout: time.Second, EngineRehearsal: 10 * time.Second, RedisLostAfter: 30 * time.Second,
 		},
 		ChainConfig: ChainConfig{
-			ChainFinality: []string{"finalized"}, ChainWindow: []string{"16"}, ChainDelegatedWindow: []string{"1", "eip155:8453=4"}, EthReplace: []string{"same"}, UnknownTTL: 10 * time.Minute, ChainGapAfter: 30 * time.Second, ChainStuckAfter: 5 * time.Minute,
+			ChainFinality: []string{"finalized"}, ChainWindow: []string{"16"}, ChainDelegatedWindow: []string{"1", "eip155:8453=4"}, EthReplace: []string{"same"}, UnknownTTL: 10 * time.Minute, ChainGapAfter: 30 * time.Second, ChainStuckAfter: 5 * time.Minute, UnknownOrphans: "refuse",
 			ChainTimeout: 5 * time.Second, ChainLag: 3, ChainWait: 2 * time.Second, EthTake: "on", NewSigners: "allow", OtherChains: "warn",
 		},
 		WriteHighBytes: 65_536, WriteLowBytes: 16_384, WriteMaxBytes: 1_048_576,

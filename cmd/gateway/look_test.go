@@ -98,9 +98,7 @@ func TestSignerShowOfASignerThatWasNeverUsedAsksOnceAndSaysSo(t *testing.T) {
 		`held    0       released  0  consumed  0  unknown  0`,
 		`owner   nobody  token     0`,
 		``,
-		`no open holds`,
-		``,
-		`no nonce was handed out lately`,
+		`the signer is not known: nothing of it was ever handed out; gateway signer list shows those that are known`,
 	}, "\n") + "\n"
 	if o := runArgs(t, "signer", "show", "s", "--url", url); o.code != exitOK || o.stdout != want {
 		t.Errorf("exit %d, stderr %q, got\n%s\nwant\n%s", o.code, o.stderr, o.stdout, want)

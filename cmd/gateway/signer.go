@@ -87,6 +87,10 @@ func printSigner(w io.Writer, v signerView) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if s.Version == 0 && s.Next == 0 {
+		_, err := fmt.Fprintln(w, "\nthe signer is not known: nothing of it was ever handed out; gateway signer list shows those that are known")
+		return err
+	}
 	if err := printHolds(w, v); err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ type signerReleaseCmd struct {
 
 // Run implements the command.
 func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
-	return c.run(ctx, p, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+	return c.run(ctx, p, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
 		if c.Unsent {
 			return gateway.MarkRecyclable(ctx, h, c.Reason, client.Unsent())
 		}
@@ -153,20 +153,35 @@ func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
 type signerConsumeCmd struct {
 	signerMarkCmd
 	TxHash string `name:"tx-hash" placeholder:"HASH" help:"The transaction that used it, if it is known."`
+	Yes    bool   `help:"Also where nothing shows that the nonce was sent with: if it was not, all later ones wait behind it."`
 }
 
 // Run implements the command.
 func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
-	return c.run(ctx, p, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+	check := c.check
+	if c.Yes || c.TxHash != "" {
+		check = nil
+	}
+	return c.run(ctx, p, check, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
 		return gateway.MarkUsed(ctx, h, c.TxHash)
 	})
 }
 
-// run marks the nonce, of the attempt that was named or of the current one.
-func (c *signerMarkCmd) run(ctx context.Context, p *program, mark func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error)) error {
+// check refuses what may leave a hole.
+func (c *signerConsumeCmd) check(a *wire.Allocation) error {
+	used := a.Chain == wire.ChainMined || a.Chain == wire.ChainFinal || a.Chain == wire.ChainExternal
+	if a.TxHash != "" || a.Status == wire.StatusConsumed || used {
+		return nil
+	}
+	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. Release it instead, or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer)
+}
+
+// run marks the nonce, of the attempt that was named or of the current one, unless check, which may
+// be nil, refuses it as it is.
+func (c *signerMarkCmd) run(ctx context.Context, p *program, check func(*wire.Allocation) error, mark func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error)) error {
 	return look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (r wire.MarkResult, err error) {
 		h := client.Hold{Signer: c.Signer, Nonce: c.Nonce, Attempt: c.Attempt}
-		if h.Attempt == 0 {
+		if h.Attempt == 0 || check != nil {
 			page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, From: c.Nonce, Limit: 1})
 			if err != nil {
 				return r, err
@@ -174,7 +189,13 @@ func (c *signerMarkCmd) run(ctx context.Context, p *program, mark func(context.C
 			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != c.Nonce {
 				return r, fmt.Errorf("nothing is known of nonce %d of %s", c.Nonce, c.Signer)
 			}
-			h.Attempt = page.Allocations[0].Attempt
+			a := &page.Allocations[0]
+			if check != nil {
+				if err := check(a); err != nil {
+					return r, err
+				}
+			}
+			h.Attempt = cmp.Or(h.Attempt, a.Attempt)
 		}
 		return mark(ctx, gateway, h)
 	}, func(w io.Writer, r wire.MarkResult) error {

@@ -160,7 +160,7 @@ func TestANonceIsMarkedOfTheAttemptThatIsNamedOrOfTheCurrentOne(t *testing.T) {
 		"release s 7": {released, "is RELEASED", look + `, nonce_markRecyclable {"signer":"s","nonce":7,"reason":"operator","attempt":2}`},
 		"release s 7 --reason=lost --unsent --attempt=2": {released, "is RELEASED",
 			`nonce_markRecyclable {"signer":"s","nonce":7,"reason":"lost","attempt":2,"unsent":true}`},
-		"consume s 7": {consumed, "is CONSUMED", look + `, nonce_markUsed {"signer":"s","nonce":7,"attempt":2}`},
+		"consume s 7 --yes":                         {consumed, "is CONSUMED", look + `, nonce_markUsed {"signer":"s","nonce":7,"attempt":2}`},
 		"consume s 7 --attempt=2 --tx-hash=" + hash: {consumed, "is CONSUMED", `nonce_markUsed {"signer":"s","nonce":7,"txHash":"` + hash + `","attempt":2}`},
 	} {
 		url, asked := answering(t, map[string][]string{
@@ -173,6 +173,24 @@ func TestANonceIsMarkedOfTheAttemptThatIsNamedOrOfTheCurrentOne(t *testing.T) {
 		}
 		if got := strings.Join(*asked, ", "); got != c.asks {
 			t.Errorf("%s: asked %s\nwant %s", args, got, c.asks)
+		}
+	}
+}
+
+// TestANonceThatWasPerhapsNeverSentIsConsumedOnlyByAWord: it may leave a hole for ever.
+func TestANonceThatWasPerhapsNeverSentIsConsumedOnlyByAWord(t *testing.T) {
+	for row, refused := range map[string]bool{
+		`"status":"UNKNOWN"`: true, `"status":"HELD"`: true, `"status":"RELEASED"`: true,
+		`"status":"HELD","txHash":"0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"`: false,
+		`"status":"RELEASED","chain":"mined"`: false,
+	} {
+		url, asked := answering(t, map[string][]string{
+			wire.MethodList:     {`{"allocations":[{"nonce":7,"attempt":2,"updatedAt":"2026-11-20T18:33:00.000Z",` + row + `}]}`},
+			wire.MethodMarkUsed: {`{"signer":"s","nonce":7,"attempt":2,"status":"CONSUMED"}`},
+		})
+		o := runArgs(t, "signer", "consume", "s", "7", "--url", url)
+		if (o.code == exitFailure) != refused || refused && (!strings.Contains(o.stderr, "say --yes") || len(*asked) != 1) || !refused && len(*asked) != 2 {
+			t.Errorf("%s: exit %d, %q, asked %q", row, o.code, o.stderr, *asked)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 	if s := listed(p, "--filter=gap").Signers; len(s) != 1 || s[0].Released != 1 || *s[0].LowestReleased != 2 {
 		t.Errorf("with nonce 2 released: listed %+v", s)
 	}
-	if said := signer(p, e2e.ExitOK, "consume", "treasury", "2"); said != "treasury: nonce 2, attempt 1, is CONSUMED\n" {
+	if said := signer(p, e2e.ExitOK, "consume", "treasury", "2", "--yes"); said != "treasury: nonce 2, attempt 1, is CONSUMED\n" {
 		t.Errorf("said %s", said)
 	}
 	if s := listed(p, "--filter=gap").Signers; len(s) != 0 {
