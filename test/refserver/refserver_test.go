@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -214,62 +212,6 @@ func TestAMarkIsStoredAndNaiveRefusesOneOfANonceThatNobodyHas(t *testing.T) {
 	}
 }
 
-func TestReferencesWithAStoreHandOutEachNonceOnce(t *testing.T) {
-	for _, kind := range []string{"naive", "redis-incr"} {
-		t.Run(kind, func(t *testing.T) { handsOutEachNonceOnce(t, start(t, kind)) })
-	}
-}
-
-func handsOutEachNonceOnce(t *testing.T, url string) {
-	const connections, each = 4, 25
-	var (
-		mu     sync.Mutex
-		nonces []int64
-		wg     sync.WaitGroup
-	)
-	for range connections {
-		conn := dial(t, url)
-		for id := range each {
-			send(t, conn, request(id, "shared"))
-		}
-		wg.Go(func() {
-			for range each {
-				if r := receive(t, conn); r.Result != nil {
-					mu.Lock()
-					nonces = append(nonces, r.Result.Nonce)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	slices.Sort(nonces)
-	for i, nonce := range nonces {
-		if nonce != int64(i) {
-			t.Fatalf("nonces handed out are %v, want 0 … %d", nonces, connections*each-1)
-		}
-	}
-	if len(nonces) != connections*each {
-		t.Errorf("%d nonces, want %d", len(nonces), connections*each)
-	}
-}
-
-func TestWhatAReferenceDoesNotKnowIsRefused(t *testing.T) {
-	conn := dial(t, start(t, "echo"))
-	for text, want := range map[string]int{
-		`{`: wire.CodeParseError,
-		`[{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s"}}]`:         wire.CodeInvalidRequest,
-		`{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":{"signer":"s"}}`:             wire.CodeMethodNotFound,
-		`{"jsonrpc":"2.0","id":1,"method":"nonce_markUsed","params":{"signer":"s"}}`:           wire.CodeInvalidParams,
-		`{"jsonrpc":"2.0","id":1,"method":"nonce_allocate","params":{"signer":"s","count":2}}`: wire.CodeInvalidParams,
-	} {
-		send(t, conn, text)
-		if r := receive(t, conn); r.Error == nil || r.Error.Code != want {
-			t.Errorf("%s: %+v, want code %d", text, r.Error, want)
-		}
-	}
-}
-
 // TestFloorAnswersNothingThatIsNotOnDisk: a disk that fails ends the connection.
 func TestFloorAnswersNothingThatIsNotOnDisk(t *testing.T) {
 	l, err := openLog(t.TempDir())
@@ -298,13 +240,6 @@ func TestFloorAnswersNothingThatIsNotOnDisk(t *testing.T) {
 	}
 }
 
-func TestUnknownKindIsNamed(t *testing.T) {
-	err := run(t.Context(), []string{"fast"})
-	if err == nil || !strings.Contains(err.Error(), `"fast"`) {
-		t.Errorf("run: %v, want an error that names the kind", err)
-	}
-}
-
 func TestRedisThatEndsIsToldAsUnavailableAndOneThatIsAwayEndsTheServer(t *testing.T) {
 	redis := startRedis(t)
 	o := options{redis: redis.URL(), pool: 8} // of one, go-redis would go on dialling for a second
@@ -327,12 +262,6 @@ func TestRedisThatEndsIsToldAsUnavailableAndOneThatIsAwayEndsTheServer(t *testin
 	}
 	if _, err := newServer(t.Context(), "redis-incr", options{pool: 1}); err == nil || !strings.Contains(err.Error(), "-redis") {
 		t.Errorf("newServer without a URL: %v, want the flag's name", err)
-	}
-}
-
-func TestAPoolOfNothingIsRefused(t *testing.T) {
-	if err := run(t.Context(), []string{"naive", "-pool", "0"}); err == nil || !strings.Contains(err.Error(), "-pool") {
-		t.Errorf("run: %v, want the flag's name", err)
 	}
 }
 

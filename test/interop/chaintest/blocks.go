@@ -24,17 +24,6 @@ func (s *Sim) CommitEmpty() common.Hash {
 	return s.extend(true)
 }
 
-// CommitN mines n empty blocks, one after the other, each of which is the head for a
-// while.
-func (s *Sim) CommitN(n int) common.Hash {
-	s.t.Helper()
-	_, head := s.Head()
-	for range n {
-		head = s.CommitEmpty()
-	}
-	return head
-}
-
 func (s *Sim) extend(empty bool) common.Hash {
 	s.t.Helper()
 	s.mu.Lock()
@@ -43,19 +32,6 @@ func (s *Sim) extend(empty bool) common.Hash {
 	block := s.mine(s.eth.BlockChain().CurrentBlock(), empty)
 	s.setHead(block)
 	return block.Hash()
-}
-
-// Fork makes a block that is known the head, whether it is an ancestor of the head, which
-// undoes the blocks after it, or the tip of another branch. The transactions of the blocks
-// that are left come back into the pool, unless the new head is more than 64 blocks lower
-// or higher: then geth gives them up.
-func (s *Sim) Fork(to common.Hash) {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	block, err := s.header(to)
-	s.must("fork", err)
-	s.setHead(block)
 }
 
 // maxReorg is for how many blocks geth keeps the states that a branch may begin at.

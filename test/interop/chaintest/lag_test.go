@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ethereum/go-ethereum"
-	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/ethereum/go-ethereum/rpc"
 )
@@ -20,7 +19,7 @@ func TestANodeThatLagsKnowsNothingNewer(t *testing.T) {
 		s.Finalize(2)
 		late := send(t, s.Node, a, Payment{Nonce: 1, To: b.Address, Value: Ether(1)})
 		newer := s.Commit()
-		s.CommitN(3)
+		commitN(s, 3)
 		s.Finalize(4)
 		send(t, s.Node, a, Payment{Nonce: 2})
 
@@ -86,26 +85,8 @@ func TestANodeThatLagsKnowsNothingNewer(t *testing.T) {
 
 func second[V any](_ V, err error) error { return err }
 
-func TestALaggingNodeAnnouncesItsHeadsWhenItCatchesUp(t *testing.T) {
-	s, p := behind(t)
-	client := dial(t, p.WS())
-	heads := make(chan *types.Header, 8)
-	sub, err := client.SubscribeNewHead(t.Context(), heads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Unsubscribe()
-	p.Lag(0)
-	want := []any{s.CommitEmpty(), s.CommitEmpty()}
-	p.AwaitNotifications(2)
-	if _, err := client.BlockNumber(t.Context()); err != nil || len(heads) != 0 {
-		t.Errorf("told of %d heads while it lags, %v", len(heads), err)
-	}
-	p.CatchUp()
-	want = append(want, s.CommitEmpty())
-	for _, hash := range want {
-		if got := (<-heads).Hash(); got != hash {
-			t.Errorf("told of %v, want %v", got, hash)
-		}
+func commitN(s *Sim, n int) {
+	for range n {
+		s.CommitEmpty()
 	}
 }

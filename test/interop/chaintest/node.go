@@ -116,12 +116,6 @@ func (n *Node) Head() (uint64, common.Hash) {
 	return n.block("latest")
 }
 
-// Finalized is the number and the hash of the block that the node calls finalized.
-func (n *Node) Finalized() (uint64, common.Hash) {
-	n.t.Helper()
-	return n.block("finalized")
-}
-
 // BlockHash is the hash of the canonical block of a number.
 func (n *Node) BlockHash(number uint64) common.Hash {
 	n.t.Helper()

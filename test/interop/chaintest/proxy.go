@@ -41,10 +41,9 @@ type Proxy struct {
 
 	mu       sync.Mutex // guards what follows; no I/O is done under it
 	rules    []*Rule
-	changed  chan struct{} // closed when a call has met a rule, or a notification has come
+	changed  chan struct{} // closed when a call has met a rule
 	requests map[string]int
 	messages int
-	notes    int // notifications of the node
 	conns    map[net.Conn]struct{}
 	refusing bool
 	isClosed bool
@@ -116,19 +115,10 @@ func (p *Proxy) Messages() int {
 	return p.messages
 }
 
-// AwaitNotifications waits until so many notifications have come from the node on all
-// WebSockets since the start or ResetCounts, whatever became of them.
-func (p *Proxy) AwaitNotifications(n int) {
-	p.t.Helper()
-	p.await(fmt.Sprintf("%d notifications", n), func() int { return p.notes }, n)
-}
-
-// notified counts a notification and says what becomes of it.
+// notified says what becomes of a notification.
 func (p *Proxy) notified() (muted, lagging bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.notes++
-	p.tellLocked()
 	return p.muted, p.view != nil
 }
 
@@ -158,12 +148,12 @@ func (p *Proxy) tellLocked() {
 	p.changed = make(chan struct{})
 }
 
-// ResetCounts sets what Requests and Messages count to zero, and AwaitNotifications.
+// ResetCounts sets what Requests and Messages count to zero.
 func (p *Proxy) ResetCounts() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.requests)
-	p.messages, p.notes = 0, 0
+	p.messages = 0
 }
 
 // Refuse closes every connection and, until Accept, every new one at once: a node that is

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core"
-	"github.com/ethereum/go-ethereum/core/txpool/legacypool"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/eth"
 	"github.com/ethereum/go-ethereum/eth/ethconfig"
@@ -24,14 +23,8 @@ var modules = []string{"eth", "net", "web3", "txpool"}
 
 // SimConfig says what a Sim is like. The zero value is a chain that most tests can use.
 type SimConfig struct {
-	// ChainID is 1337 when 0.
-	ChainID uint64
 	// Accounts is how many of NewAccounts own 1000 ether at the start; 64 when 0.
 	Accounts int
-	// TxPool changes the settings of the pool, which are those that geth comes with; nil
-	// changes nothing. AccountSlots and AccountQueue bound what one account may have in
-	// the pool that can be mined next, and that cannot.
-	TxPool func(*legacypool.Config)
 	// FinalLag has the block so many below the head finalized at every new head. With 0
 	// only Finalize moves finality.
 	FinalLag uint64
@@ -65,14 +58,11 @@ type Sim struct {
 // StartSim starts a chain of its own, which ends with the test.
 func StartSim(t T, config SimConfig) *Sim {
 	t.Helper()
-	if config.ChainID == 0 {
-		config.ChainID = 1337
-	}
 	if config.Accounts == 0 {
 		config.Accounts = 64
 	}
 	s := &Sim{Accounts: NewAccounts(config.Accounts), lag: config.FinalLag}
-	if err := s.open(config); err != nil {
+	if err := s.open(); err != nil {
 		t.Fatalf("start a chain: %v", err)
 	}
 	client := s.stack.Attach()
@@ -94,7 +84,7 @@ func StartSim(t T, config SimConfig) *Sim {
 func (s *Sim) Stop() { s.stop() }
 
 // open puts the parts of a node together, in the order of ethclient/simulated.
-func (s *Sim) open(config SimConfig) error {
+func (s *Sim) open() error {
 	stack, err := node.New(nodeConfig())
 	if err != nil {
 		return err
@@ -104,7 +94,7 @@ func (s *Sim) open(config SimConfig) error {
 			stack.Close()
 		}
 	}()
-	s.eth, err = eth.New(stack, ethConfig(config, s.Accounts))
+	s.eth, err = eth.New(stack, ethConfig(s.Accounts))
 	if err != nil {
 		return err
 	}
@@ -130,9 +120,9 @@ func nodeConfig() *node.Config {
 	return &config
 }
 
-func ethConfig(config SimConfig, accounts []Account) *ethconfig.Config {
+func ethConfig(accounts []Account) *ethconfig.Config {
 	c := ethconfig.Defaults
-	c.Genesis = genesis(config.ChainID, accounts)
+	c.Genesis = genesis(accounts)
 	c.SyncMode = ethconfig.FullSync
 	c.LogNoHistory = true // logs are searched without an index
 	c.TrieCleanCache, c.TrieDirtyCache, c.SnapshotCache, c.DatabaseCache = 16, 16, 0, 16
@@ -141,15 +131,12 @@ func ethConfig(config SimConfig, accounts []Account) *ethconfig.Config {
 	// A refusal is answered as such, and what a test drops stays dropped: geth would else answer
 	// success, and offer it to the pool again each minute.
 	c.TxPool.NoLocals = true
-	if config.TxPool != nil {
-		config.TxPool(&c.TxPool)
-	}
 	return &c
 }
 
-func genesis(chainID uint64, accounts []Account) *core.Genesis {
+func genesis(accounts []Account) *core.Genesis {
 	chain := *params.AllDevChainProtocolChanges
-	chain.ChainID = new(big.Int).SetUint64(chainID)
+	chain.ChainID = big.NewInt(1337)
 	chain.BogotaTime = nil
 	alloc := core.SystemContractAllocs()
 	for _, a := range accounts {
