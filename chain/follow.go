@@ -285,7 +285,7 @@ func (t *Tracker) askCounts(ctx context.Context, h *Head, all bool) bool {
 	for _, s := range t.all() {
 		s.mu.Lock()
 		must := s.known && (all && (s.owned.Load() || s.watched.Load()) || s.stale)
-		open := s.known && s.watched.Load() && s.minedAt < h.Agreed.Number && s.next.Load() > s.mined
+		open := s.known && s.minedAt < h.Agreed.Number && (s.watched.Load() && s.next.Load() > s.mined || time.Since(s.risen) < riseDoubted)
 		s.mu.Unlock()
 		if must || open && len(asked) < maxCounts {
 			asked = append(asked, s)
@@ -341,6 +341,9 @@ const (
 	// lowerAnswers is how many settled counts in a row must be below one that was seen before,
 	// without a reorganization, until that one counts as wrong.
 	lowerAnswers = 3
+	// riseDoubted is for how long a count that rose is asked for at each head, also where nothing
+	// is open: it may have been wrong.
+	riseDoubted = time.Minute
 )
 
 // counted follows a count. One that is not settled changes nothing, and is asked for again. A
@@ -382,6 +385,9 @@ func (t *Tracker) counted(s *signer, c Count, at Block) {
 // countLocked takes a settled count. wrong: what was seen before was undone by it. odd: it is
 // lower than that, and not believed yet.
 func (s *signer) countLocked(used, at int64) (events []nonce.Event, wrong, odd bool) {
+	if used > s.mined {
+		s.risen = time.Now()
+	}
 	if used >= s.mined {
 		events = s.advanceLocked(used, at)
 		s.lower, s.fell, s.stale = 0, false, false

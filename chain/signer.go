@@ -31,11 +31,12 @@ type signer struct {
 	mu        sync.Mutex
 	known     bool
 	mined     int64
-	minedAt   int64 // number of the block at which that was so
-	guessed   bool  // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
-	stale     bool  // the count must be asked for, whatever blocks said
-	lower     int   // settled counts in a row that were below mined
-	fell      bool  // a reorganization may have lowered mined: the next count counts, even a lower one
+	minedAt   int64     // number of the block at which that was so
+	guessed   bool      // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
+	stale     bool      // the count must be asked for, whatever blocks said
+	risen     time.Time // when a count raised mined
+	lower     int       // settled counts in a row that were below mined
+	fell      bool      // a reorganization may have lowered mined: the next count counts, even a lower one
 	final     int64
 	finalOld  bool // mined passed final since it was asked for
 	start     int64

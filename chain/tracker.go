@@ -315,6 +315,7 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 	}
 	for i, s := range asked {
 		t.report(s, s.begin(starts[i]))
+		signal(t.headNow) // which settles what it began with
 	}
 	if err := t.lookAnew(ctx, asked); err != nil {
 		return err

@@ -333,7 +333,9 @@ func TestWhoseBytesMayBeOnTheirWayIsNotToldToSignAnew(t *testing.T) {
 	g.nodes.says(chain.Verdict{Class: chain.Unknown})
 	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
 	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindAllocate, Signer: signer(ada), Count: 1}))
-	must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1, Principal: nonce.PrincipalOf("boss")}))
+	wait.Until(t, "the count to be settled with which the account began, and the repair", func() bool {
+		return g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1, Principal: nonce.PrincipalOf("boss")}) == nil
+	})
 	r := c.send(raw)
 	r.wantError(t, wire.CodeUnavailable, "ask what became of it")
 	if r.said().Outcome != wire.OutcomeUnknown {
