@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"net"
 	"os"
 	"reflect"
@@ -319,48 +316,6 @@ func TestHelpListsEverySettingWithDefaultAndVariable(t *testing.T) {
 				t.Errorf("--%s: default %q is not a number", flag.Name, flag.Default)
 			}
 		}
-	}
-}
-
-var update = flag.Bool("update", false, "write "+settingsPage+" anew; look at the difference before it is committed")
-
-const settingsPage = "../../docs/configuration.md"
-
-func TestThePageOfSettingsIsTheHelp(t *testing.T) {
-	page, err := os.ReadFile(settingsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, _, found := strings.Cut(string(page), " -->\n")
-	if !found {
-		t.Fatalf("%s has no line that says where the tables begin", settingsPage)
-	}
-	var want strings.Builder
-	want.WriteString(head + " -->\n")
-	group := ""
-	for _, flag := range serveFlags(t) {
-		title := "File"
-		if flag.Group != nil {
-			title = strings.TrimSuffix(cmp.Or(groups[flag.Group.Key], flag.Group.Title), ":")
-		}
-		if title != group {
-			group = title
-			fmt.Fprintf(&want, "\n## %s\n\n| flag | default | |\n|---|---|---|\n", group)
-		}
-		value := "–"
-		if flag.Default != "" {
-			value = "`" + flag.Default + "`"
-		}
-		fmt.Fprintf(&want, "| `--%s` | %s | %s |\n", flag.Name, value, strings.ReplaceAll(strings.TrimSuffix(flag.Help, " Default: none."), "|", "\\|"))
-	}
-	if *update {
-		if err := os.WriteFile(settingsPage, []byte(want.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if want.String() != string(page) {
-		t.Errorf("%s is not the help of serve any more; go test ./cmd/gateway -run Settings -update writes it anew", settingsPage)
 	}
 }
 
