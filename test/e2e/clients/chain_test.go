@@ -128,7 +128,7 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 	for args, want := range map[string]string{
 		"release treasury 2 --reason=lost":         "treasury: nonce 2, attempt 1, is RELEASED\n",
 		"consume treasury 0 --tx-hash=" + someHash: "treasury: nonce 0, attempt 1, is CONSUMED\n",
-		"consume treasury 1":                       "treasury: nonce 1, attempt 1, is CONSUMED\n",
+		"consume treasury 1 --yes":                 "treasury: nonce 1, attempt 1, is CONSUMED\n",
 		"floor payouts 7":                          "payouts: floor 7, next 7\n",
 	} {
 		if said := signer(p, e2e.ExitOK, strings.Fields(args)...); said != want {
@@ -232,4 +232,30 @@ func TestWhatBlocksASignerOnItsChainIsListedAsAGapUntilItIsMined(t *testing.T) {
 	node.mine(sent(1, 0, 1)...)
 	p.Await("the end of the gap", func() bool { return len(listed(p, "--filter=gap").Signers) == 0 })
 	p.Await("its event", func() bool { return p.Metric(`noncegate_chain_events_total{chain="eip155:1",type="gapClosed"} 1`) })
+}
+
+// TestAGapIsToldByWhoeverTakesOverAlthoughNobodyAsks: its owner is killed, and the next one is
+// stopped in order. Nobody uses the account meanwhile, as is so of accounts that stand still.
+func TestAGapIsToldByWhoeverTakesOverAlthoughNobodyAsks(t *testing.T) {
+	db, node := e2e.Database(t), startEthereumNode(t)
+	launch := func(id string) *e2e.Process {
+		return e2e.Launch(t, "--store="+db, "--node-id="+id, node.flag(), "--chain-poll=20ms", "--chain-gap-after=1s", "--hold-ttl=10m", "--lease-ttl=1s")
+	}
+	const gap = `noncegate_chain_gaps{chain="eip155:1"} 1`
+	first := launch("first")
+	c := first.Connect()
+	c.Allocate(signerOf(1), "")
+	c.Allocate(signerOf(1), "")
+	first.Await("the gap", func() bool { return first.Metric(gap) })
+	first.Signal(syscall.SIGKILL)
+	second := launch("second")
+	second.Await("the gap after a kill", func() bool { return second.Metric(gap) })
+	third := launch("third")
+	second.Signal(syscall.SIGTERM)
+	third.Await("the gap after a stop", func() bool { return third.Metric(gap) })
+	third.Await("its line", func() bool { return strings.Contains(third.Printed(), "a nonce blocks its account") })
+	third.Await("the list", func() bool { return len(listed(third, "--filter=gap").Signers) > 0 })
+	if s := listed(third, "--filter=gap").Signers; len(s) != 1 || s[0].Signer != signerOf(1) || s[0].Gap == nil || *s[0].Gap != 0 {
+		t.Errorf("listed %+v", s)
+	}
 }
