@@ -12,8 +12,12 @@ import (
 
 var flagWord = regexp.MustCompile(`--[a-z][a-z0-9-]*[a-z0-9]`)
 
-// foreignFlags are flags in the pages that are not of gateway: of the load test, the torture, and of tools.
-var foreignFlags = []string{}
+// foreignFlags are flags in the pages that no command of gateway declares: its own --help and
+// --version, those of the bench and the torture, and those of foreign tools.
+var foreignFlags = []string{
+	"--help", "--version", "--rows", "--faults", "--root", "--port", "--block-time",
+	"--now", "--build", "--format", "--from-literal", "--from-file", "--key",
+}
 
 // toolPages describe other programs of this tree, whose flags those programs check.
 var toolPages = []string{"bench.md", "bench-scenes.md", "measured.md", "testing.md", "torture.md", "torture-engine.md", "18-what-was-tried-for-speed.md"}
