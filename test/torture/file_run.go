@@ -213,7 +213,7 @@ func (r *fileRun) rounds(ctx context.Context, all []round) (*history.History, er
 // then it is false.
 func (r *fileRun) begin(ctx context.Context, n int) (serves bool, err error) {
 	r.trace = filepath.Join(r.dir, fmt.Sprintf("round-%d.trace", n))
-	r.node.env = []string{"PATH=" + os.Getenv("PATH"), "NONCEGATE_TORTURE_TRACE=" + r.trace, "NONCEGATE_TORTURE_CONTROL=" + r.control}
+	r.node.env = []string{"PATH=" + os.Getenv("PATH"), "TORTURE_DISK_TRACE=" + r.trace, "TORTURE_DISK_CONTROL=" + r.control}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err = r.node.start(ctx); errors.Is(err, guarded.ErrEnded) {

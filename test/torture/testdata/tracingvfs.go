@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	traceVariable   = "NONCEGATE_TORTURE_TRACE"   // the file to append the trace to
-	controlVariable = "NONCEGATE_TORTURE_CONTROL" // a file that says what the disk does: "room N" bytes in all, or "fail sync"
+	traceVariable   = "TORTURE_DISK_TRACE"   // the file to append the trace to
+	controlVariable = "TORTURE_DISK_CONTROL" // a file that says what the disk does: "room N" bytes in all, or "fail sync"
 )
 
 // tracer is what stands between. mu makes the trace tell the order of things as
