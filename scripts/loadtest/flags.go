@@ -7,12 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/gorilla/websocket"
 
@@ -105,28 +103,12 @@ func (f *loadFlags) load() (traffic.Load, error) {
 
 // asUsage makes an error about a field one about its flag.
 func asUsage(err error) error {
-	if field, ok := errors.AsType[*traffic.FieldError](err); ok {
-		return &usageError{fmt.Errorf("%s %s", flagOf(field.Field), field.Rule)}
-	}
-	if _, ok := errors.AsType[*verify.UsedError](err); ok {
+	_, wrong := errors.AsType[*traffic.FieldError](err)
+	_, used := errors.AsType[*verify.UsedError](err)
+	if wrong || used {
 		return &usageError{err}
 	}
 	return err
-}
-
-// flagOf is the flag that sets a field: --ramp-up for RampUp.
-func flagOf(field string) string {
-	if field == "URLs" {
-		return "--url"
-	}
-	var flag strings.Builder
-	for i, r := range field {
-		if unicode.IsUpper(r) && i > 0 {
-			flag.WriteByte('-')
-		}
-		flag.WriteRune(unicode.ToLower(r))
-	}
-	return "--" + flag.String()
 }
 
 type reportFlags struct {
@@ -198,26 +180,6 @@ func (f *criteriaFlags) validate() error {
 		rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
 		rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
 	)
-}
-
-// negative is a number below zero as it stands on a command line.
-var negative = regexp.MustCompile(`^-[0-9.]`)
-
-// joinNegative makes --flag=-1 of --flag -1. No flag of ours is a digit, and so
-// the value is judged by the flag's own rule; kong takes it for a flag otherwise,
-// and its setting that does not would let any flag take the next one for its
-// value.
-func joinNegative(args []string) []string {
-	var joined []string
-	for _, arg := range args {
-		last := len(joined) - 1
-		if negative.MatchString(arg) && last >= 0 && strings.HasPrefix(joined[last], "--") && !strings.Contains(joined[last], "=") {
-			joined[last] += "=" + arg
-			continue
-		}
-		joined = append(joined, arg)
-	}
-	return joined
 }
 
 // AfterApply completes the addresses once kong has read them.

@@ -86,7 +86,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if err != nil {
 		return p.fail(err, exitFailure)
 	}
-	kctx, err := parser.Parse(joinNegative(args))
+	kctx, err := parser.Parse(args)
 	switch {
 	case helped:
 		return exitOK

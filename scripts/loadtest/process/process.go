@@ -1,13 +1,10 @@
-// Package process runs a server as a child process: starts it, waits until it is
-// ready, asks it to end, and kills it when it does not.
+// Package process runs a server as a child process: starts it, waits until it is ready, asks it
+// to end, and kills it when it does not.
 //
-// It promises that Stop returns only once the child has ended and was waited
-// for, and that a child which does not end by itself is killed with all
-// processes of its group. It does not promise anything when this process is
-// killed itself: the child then goes on.
-//
-// The command must be the server itself, or replace itself by it (exec). A shell
-// that waits for the server would be asked to end in its place.
+// Stop returns only once the child has ended and was waited for; a child which does not end by
+// itself is killed with all processes of its group. When this process is killed itself the child
+// goes on. The command must be the server itself, or replace itself by it (exec): a shell that
+// waits for the server would be asked to end in its place.
 //
 // One goroutine a process waits for it; it ends with the process.
 package process
@@ -16,16 +13,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
+
+	"github.com/gorilla/websocket"
 )
 
 const (
-	readyPoll = 20 * time.Millisecond
-	tailBytes = 2000 // of a child's output in an error
+	readyPoll  = 20 * time.Millisecond
+	tryTimeout = 5 * time.Second
+	tailBytes  = 2000 // of a child's output in an error
 )
+
+// ErrTaken says that somebody else answers where a server was to.
+var ErrTaken = errors.New("the address is taken")
 
 // Process is a child that was started.
 type Process struct {
@@ -35,12 +41,8 @@ type Process struct {
 	err     error         // how it ended; to be read once exited is closed
 }
 
-// Start starts a program, its output appended to the file logPath. The caller
-// must call Stop.
+// Start starts a program, its output appended to the file logPath. The caller must call Stop.
 func Start(args []string, logPath string) (*Process, error) {
-	if len(args) == 0 {
-		return nil, errors.New("start a process: no command")
-	}
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
@@ -63,62 +65,57 @@ func Start(args []string, logPath string) (*Process, error) {
 // Pid is the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// WaitReady returns once ready does not complain and the child lives. It fails
-// when the child ends first, and when ctx does: with what ready said last, and
-// the end of the child's output. The error is ErrTaken when ready does not
-// complain though the child has ended: it was satisfied by somebody else.
+// WaitReady returns once ready does not complain and the child lives. It fails when the child ends
+// first, and when ctx does: with what ready said last, and the end of the child's output. The error
+// is ErrTaken when ready does not complain though the child has ended: it was satisfied by somebody
+// else.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
 	for {
 		err := ready(ctx)
+		select {
+		case <-p.exited:
+			if err == nil {
+				err = ErrTaken
+			}
+			return fmt.Errorf("%s ended before it was ready: %s: %w\n%s", p.cmd.Args[0], p.cmd.ProcessState, err, p.output())
+		default:
+		}
 		if err == nil {
-			return p.lives()
+			return nil
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended before it was ready: %s\n%s", p.cmd.Args[0], p.cmd.ProcessState, p.Output())
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w: %w\n%s", p.cmd.Args[0], context.Cause(ctx), err, p.Output())
+			return fmt.Errorf("%s is not ready: %w: %w\n%s", p.cmd.Args[0], context.Cause(ctx), err, p.output())
 		case <-tick.C:
 		}
 	}
 }
 
-func (p *Process) lives() error {
-	select {
-	case <-p.exited:
-		return fmt.Errorf("%s has ended (%s), and something else serves there: %w\n%s",
-			p.cmd.Args[0], p.cmd.ProcessState, ErrTaken, p.Output())
-	default:
-		return nil
-	}
-}
-
-// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its
-// group when it has not after grace, and waits. The error says that it had to be
-// killed, or that it ended with a status other than 0. It may be called again,
-// with the same answer, and by several goroutines.
+// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has
+// not after grace, and waits. The error says that it had to be killed, or that it ended with a
+// status other than 0. It may be called again, with the same answer, and by several goroutines.
 func (p *Process) Stop(grace time.Duration) error {
 	asked := askToEnd(p.cmd.Process)
 	if asked != nil {
-		grace = 0
+		grace = 0 // or it has ended
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
-		return p.ended(nil)
+		return p.ended(p.err)
 	case <-timer.C:
 	}
 	select {
-	case <-p.exited: // asking failed because it had ended
-		return p.ended(nil)
+	case <-p.exited:
+		return p.ended(p.err)
 	default:
 	}
 	killGroup(p.cmd.Process)
 	<-p.exited
-	awaitGroup(p.cmd.Process)
 	if asked != nil {
 		return p.ended(fmt.Errorf("could not be asked to end: %w", asked))
 	}
@@ -127,28 +124,121 @@ func (p *Process) Stop(grace time.Duration) error {
 
 func (p *Process) ended(why error) error {
 	if why == nil {
-		why = p.err
-	}
-	if why == nil {
 		return nil
 	}
-	return fmt.Errorf("%s (process %d): %w\n%s", p.cmd.Args[0], p.Pid(), why, p.Output())
+	return fmt.Errorf("%s (process %d): %w\n%s", p.cmd.Args[0], p.Pid(), why, p.output())
 }
 
-// Output is the end of what the child, and those that wrote to the same file
-// before it, have said.
-func (p *Process) Output() string {
-	f, err := os.Open(p.logPath)
+// output is the end of what the child, and those that wrote to the same file before it, have said.
+func (p *Process) output() string {
+	text, err := os.ReadFile(p.logPath)
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		f.Seek(max(0, size-tailBytes), io.SeekStart) // if not, all of it is read
+	return string(text[max(0, len(text)-tailBytes):])
+}
+
+// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and
+// port of one of the URLs: whoever is started to serve it could not, and what is there would be
+// taken for it. An address that cannot be asked is vacant.
+func Vacant(ctx context.Context, urls ...string) error {
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			return fmt.Errorf("look whether an address is free: %w", err)
+		}
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"wss": "443", "https": "443", "ws": "80", "http": "80"}[u.Scheme]
+		}
+		if addr := net.JoinHostPort(u.Hostname(), port); Listens(addr)(ctx) == nil {
+			return fmt.Errorf("%w: something listens on %s already; end it first (is it the gateway of make run?), or choose another", ErrTaken, addr)
+		}
 	}
-	out, err := io.ReadAll(io.LimitReader(f, tailBytes))
-	if err != nil {
-		return err.Error()
+	return nil
+}
+
+// Handshakes is ready once a WebSocket connection to url can be opened.
+func Handshakes(url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dialer := websocket.Dialer{HandshakeTimeout: tryTimeout}
+		ws, resp, err := dialer.DialContext(ctx, url, nil)
+		if err != nil {
+			if resp != nil {
+				err = fmt.Errorf("%w: %s", err, resp.Status)
+			}
+			return fmt.Errorf("connect to %s: %w", url, err)
+		}
+		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+		ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(tryTimeout)) // a courtesy
+		return ws.Close()
 	}
-	return string(out)
+}
+
+// AnswersOK is ready once a GET of url is answered by 200.
+func AnswersOK(url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Close = true // no connection is kept for a server that goes away
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s", url, resp.Status)
+		}
+		return nil
+	}
+}
+
+// Listens is ready once addr takes TCP connections.
+func Listens(addr string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dialer := net.Dialer{Timeout: tryTimeout}
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// Split cuts a command line into its words, of which there is one at least, as no shell would on
+// every system: words are separated by spaces and tabs; what stands between two ' or two " is taken
+// as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A
+// quote that is not closed is an error.
+func Split(line string) (words []string, err error) {
+	var quote rune // the one that is open
+	begun := false // also by '', which is an empty word
+	for _, r := range line {
+		switch {
+		case quote == r:
+			quote = 0
+			continue
+		case quote == 0 && (r == ' ' || r == '\t'):
+			begun = false
+			continue
+		}
+		if !begun {
+			words, begun = append(words, ""), true
+		}
+		if quote == 0 && strings.ContainsRune(`'"`, r) {
+			quote = r
+			continue
+		}
+		words[len(words)-1] += string(r)
+	}
+	if quote != 0 {
+		return nil, errors.New("a quote is not closed in: " + line)
+	}
+	if len(words) == 0 {
+		return nil, errors.New("no command")
+	}
+	return words, nil
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,12 +22,12 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // said is ready once the process has written text.
 func said(p **Process, text string) func(context.Context) error {
 	return func(context.Context) error {
-		if strings.Contains((*p).Output(), text) {
+		if strings.Contains((*p).output(), text) {
 			return nil
 		}
 		return errors.New("it has not said " + text)
@@ -57,8 +55,8 @@ func TestAProcessThatEndsWhenAskedIsNotKilled(t *testing.T) {
 	if err := p.Stop(patience); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if !strings.Contains(p.Output(), "drained") {
-		t.Errorf("output %q, want that it drained", p.Output())
+	if !strings.Contains(p.output(), "drained") {
+		t.Errorf("output %q, want that it drained", p.output())
 	}
 	if err := p.Stop(patience); err != nil {
 		t.Errorf("second stop: %v", err)
@@ -98,42 +96,10 @@ func TestAProcessThatEndsBeforeItIsReadySaysWhy(t *testing.T) {
 	}
 }
 
-func TestWaitingForReadyEndsWithTheContext(t *testing.T) {
-	p := start(t, `echo up; exec sleep 1000`)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	looks := 0
-	err := p.WaitReady(ctx, func(context.Context) error {
-		if looks++; looks == 3 {
-			cancel(errors.New("no patience"))
-		}
-		return errors.New("not yet")
-	})
-	if err == nil || !strings.Contains(err.Error(), "no patience") || !strings.Contains(err.Error(), "not yet") {
-		t.Errorf("ready: %v, want the context's cause and the last complaint", err)
-	}
-}
-
-func TestTheOutputOfASuccessorIsAppended(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "log")
-	for range 2 {
-		p, err := Start([]string{"/bin/sh", "-c", "echo one"}, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-p.exited
-	}
-	if got, err := os.ReadFile(log); err != nil || string(got) != "one\none\n" {
-		t.Errorf("log %q, %v; want both", got, err)
-	}
-}
-
 func TestACommandThatIsNotThereIsNamed(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	if _, err := Start([]string{"/nonexistent/gateway"}, log); err == nil || !strings.Contains(err.Error(), "/nonexistent/gateway") {
 		t.Errorf("start: %v, want the command's name", err)
-	}
-	if _, err := Start(nil, log); err == nil {
-		t.Error("no command was started")
 	}
 }
 
@@ -182,20 +148,6 @@ func TestAnAddressIsVacantWhileNobodyListensThere(t *testing.T) {
 	srv.Close()
 	if err := Vacant(t.Context(), "ws://"+address+"/ws"); err != nil {
 		t.Errorf("%v, want that it is free", err)
-	}
-}
-
-func TestTheAddressOfAURLWithoutAPortIsThatOfItsScheme(t *testing.T) {
-	for text, want := range map[string]string{
-		"ws://a/ws": "a:80", "https://a": "a:443", "wss://a": "a:443", "http://[::1]:9/x": "[::1]:9",
-	} {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := address(u); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
 	}
 }
 

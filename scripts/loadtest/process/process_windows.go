@@ -27,5 +27,3 @@ func askToEnd(p *os.Process) error {
 
 // killGroup ends the child. Windows knows no way to end what it has started.
 func killGroup(p *os.Process) { p.Kill() }
-
-func awaitGroup(*os.Process) {}

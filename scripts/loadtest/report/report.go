@@ -150,7 +150,7 @@ func settings(run *result.Run) table.Table {
 	l := run.Load
 	pace := "closed loop"
 	if l.Rate > 0 {
-		pace = "open loop, " + number(l.Rate) + map[bool]string{true: " submissions/s, each an allocation and most a mark", false: " requests/s"}[run.Restart != nil]
+		pace = "open loop, " + number(l.Rate) + map[bool]string{true: " submissions/s, each an allocation and its mark", false: " requests/s"}[run.Restart != nil]
 	}
 	t := table.Table{Head: []string{"setting", ""}}
 	add := func(name, format string, args ...any) {

@@ -83,9 +83,8 @@ type Latency struct {
 
 // Method is the part of one method.
 type Method struct {
-	Acknowledged int64            `json:"acknowledged"`
-	Refused      map[string]int64 `json:"refused,omitempty"`
-	LatencyMs    Latency          `json:"latencyMs"`
+	Refused   map[string]int64 `json:"refused,omitempty"`
+	LatencyMs Latency          `json:"latencyMs"` // of the acknowledged, with their number
 }
 
 // Phase is what was acknowledged of that which became due in a part of the time.

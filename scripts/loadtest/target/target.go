@@ -1,22 +1,17 @@
-// Package target has servers for tests of the load test: the gateway itself, as
-// a process on a store of its own, and WebSocket servers that answer whatever a
-// test likes.
-//
-// Everything a call starts ends with its test. The gateway is built once, by
-// Main.
+//go:build unix
+
+// Package target has servers for tests of the load test: the gateway itself, as a process on a
+// store of its own, and WebSocket servers that answer whatever a test likes. Everything a call
+// starts ends with its test. The gateway is built once, by Main.
 package target
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,17 +20,17 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/wait"
 )
-
-// patience is the safety net of every wait.
-const patience = 30 * time.Second
 
 // Program is the gateway that Main built. It is set before any test runs.
 var Program string
 
-// Main builds the gateway, runs the tests, and fails when they leave goroutines
-// behind. A TestMain calls it.
+// Main builds the gateway, runs the tests, and fails when they leave goroutines behind. A TestMain
+// calls it.
 func Main(m *testing.M) {
 	var err error
 	if Program, err = gateway.Program(context.Background()); err != nil {
@@ -49,47 +44,21 @@ func Main(m *testing.M) {
 type Gateway struct {
 	URL     string // of its WebSocket
 	Metrics string // URL
-
-	cmd *exec.Cmd
+	Kill    func() // ends it without asking, and waits; may be called again
 }
 
-var greeted = regexp.MustCompile(`listens on (ws://\S+)\s+\(metrics: (http://\S+/metrics)\)`)
-
-// StartGateway starts a gateway on an empty store, with further flags of serve,
-// and returns once it serves.
+// StartGateway starts a gateway on an empty store, with further flags of serve, and returns once it
+// serves.
 func StartGateway(t testing.TB, flags ...string) *Gateway {
 	t.Helper()
-	args := append([]string{
-		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
-		"--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db"),
-	}, flags...)
-	g := &Gateway{cmd: exec.Command(Program, append([]string{"serve"}, args...)...)}
-	g.cmd.Env = []string{} // no settings of whoever runs the test
-	var stderr bytes.Buffer
-	g.cmd.Stderr = &stderr
-	stdout, err := g.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.Kill)
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if found := greeted.FindStringSubmatch(lines.Text()); found != nil {
-			g.URL, g.Metrics = found[1], found[2]
-			return g
-		}
-	}
-	g.Kill()
-	t.Fatalf("the gateway did not say where it listens: %s", stderr.Bytes())
-	return nil
-}
-
-// Kill ends the gateway without asking, and waits. It may be called again.
-func (g *Gateway) Kill() {
-	g.cmd.Process.Kill() // it may have ended
-	g.cmd.Wait()         // how is not of interest
+	room, err := guarded.Open("loadtest", nil)
+	expect.Must(t, err)
+	t.Cleanup(func() { expect.Check(t, room.Close()) })
+	g, err := gateway.Start(t.Context(), room, gateway.Config{
+		Program: Program, Log: "gateway.log", Args: append([]string{"--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db")}, flags...),
+	})
+	expect.Must(t, err)
+	return &Gateway{URL: g.URL, Metrics: g.Admin + "/metrics", Kill: func() { expect.Check(t, g.Kill()) }}
 }
 
 // Conn is one connection to a server of Serve.
@@ -114,7 +83,7 @@ func Serve(t testing.TB, answer func(c *Conn, n int, message []byte) error) stri
 			return
 		}
 		defer conn.Close()
-		conn.SetReadDeadline(time.Now().Add(patience))
+		conn.SetReadDeadline(time.Now().Add(wait.Patience))
 		c := &Conn{Conn: conn, Number: int(connections.Add(1)) - 1}
 		for n := 0; ; n++ {
 			_, message, err := conn.ReadMessage()

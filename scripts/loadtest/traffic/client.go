@@ -171,14 +171,14 @@ func (c *client) composeLocked(r *request, now time.Duration) {
 }
 
 // kinds are the methods that are kept of a load that is verified.
-var kinds = map[Method]history.Kind{Allocate: history.Allocate, MarkUsed: history.MarkUsed, MarkRecyclable: history.MarkRecyclable}
+var kinds = [...]history.Kind{Allocate: history.Allocate, MarkUsed: history.MarkUsed, MarkRecyclable: history.MarkRecyclable}
 
 // recordLocked begins the record of a request, where somebody wants to know of it.
 func (c *client) recordLocked(r *request) {
-	kind, kept := kinds[r.method]
-	if !kept || c.load.Verify == nil {
+	if c.load.Verify == nil || r.method == Status {
 		return
 	}
+	kind := kinds[r.method]
 	call := history.Call{Client: int(c.number), Node: "gateway", Kind: kind, Nonce: r.nonce, Attempt: r.attempt, Conn: c.number + 1, Seq: c.order + 1}
 	if r.method == MarkUsed {
 		call.TxHash = verify.TxHash(r.account, r.nonce, r.attempt, c.number)

@@ -88,29 +88,27 @@ const (
 	maxSigners     = 1_000_000_000
 )
 
-// FieldError says which field of a Load breaks which rule.
-type FieldError struct {
-	Field string // its name in Load, or in Signers
-	Rule  string // such as "must be at least 1"
-}
+// FieldError says which field of a Load breaks which rule, by the flag of the load test that sets
+// it, without its dashes.
+type FieldError struct{ Flag, Rule string }
 
-func (e *FieldError) Error() string { return e.Field + " " + e.Rule }
+func (e *FieldError) Error() string { return "--" + e.Flag + " " + e.Rule }
 
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (l *Load) Validate() error {
 	return validate(l.URLs, []rule{
-		{"Connections", outside(l.Connections, 1, maxConnections), "must be 1 to 1000000"},
-		{"Inflight", outside(l.Inflight, 1, maxInflight), "must be 1 to 1000"},
-		{"Rate", !(l.Rate >= 0 && l.Rate <= 1e9), "must be 0 (closed loop) to 1000000000 requests a second"},
-		{"RampUp", l.RampUp < 0, "must not be negative"},
-		{"Warmup", l.Warmup < 0, "must not be negative"},
-		{"Duration", l.Duration <= 0, "must be above 0"},
-		{"Signers", outside(l.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
-		{"Signers", l.Signers.Accounts != nil && len(l.Signers.Accounts) != l.Signers.Count, "must be as many as their accounts"},
-		{"SignerBase", l.Signers.Base < 0 || l.Signers.Base > math.MaxInt64-maxSigners, "must be 0 to 9223372035854775807"},
-		{"Zipf", l.Signers.Zipf != 0 && !(l.Signers.Zipf > 1 && l.Signers.Zipf <= 100), "must be above 1 and at most 100, or 0 for a uniform choice"},
-		{"Subscribers", outside(l.Subscribers, 0, maxConnections), "must be 0 to 1000000"},
-		{"Mix", !l.Mix.valid(), "must be pairs, or have shares that are not negative and a share of allocate above 0"},
+		{"connections", outside(l.Connections, 1, maxConnections), "must be 1 to 1000000"},
+		{"inflight", outside(l.Inflight, 1, maxInflight), "must be 1 to 1000"},
+		{"rate", !(l.Rate >= 0 && l.Rate <= 1e9), "must be 0 (closed loop) to 1000000000 requests a second"},
+		{"ramp-up", l.RampUp < 0, "must not be negative"},
+		{"warmup", l.Warmup < 0, "must not be negative"},
+		{"duration", l.Duration <= 0, "must be above 0"},
+		{"signers", outside(l.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+		{"signers", l.Signers.Accounts != nil && len(l.Signers.Accounts) != l.Signers.Count, "must be as many as their accounts"},
+		{"signer-base", l.Signers.Base < 0 || l.Signers.Base > math.MaxInt64-maxSigners, "must be 0 to 9223372035854775807"},
+		{"zipf", l.Signers.Zipf != 0 && !(l.Signers.Zipf > 1 && l.Signers.Zipf <= 100), "must be above 1 and at most 100, or 0 for a uniform choice"},
+		{"subscribers", outside(l.Subscribers, 0, maxConnections), "must be 0 to 1000000"},
+		{"mix", !l.Mix.valid(), "must be pairs, or have shares that are not negative and a share of allocate above 0"},
 	})
 }
 
@@ -124,7 +122,7 @@ type rule struct {
 // targets.
 func validate(urls []string, rules []rule) error {
 	if len(urls) == 0 {
-		return &FieldError{"URLs", "must have at least one address"}
+		return &FieldError{"url", "must have at least one address"}
 	}
 	for _, rule := range rules {
 		if rule.broken {
@@ -134,7 +132,7 @@ func validate(urls []string, rules []rule) error {
 	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" {
-			return &FieldError{"URLs", fmt.Sprintf("must be like ws://127.0.0.1:8080/ws, and %q is not", text)}
+			return &FieldError{"url", fmt.Sprintf("must be like ws://127.0.0.1:8080/ws, and %q is not", text)}
 		}
 	}
 	return nil

@@ -1,3 +1,5 @@
+//go:build unix
+
 package traffic
 
 import (
@@ -30,7 +32,7 @@ func refusedByField[T any, R comparable](t *testing.T, right T, start func(T, co
 			var none R
 			started, err := start(changed, t.Context())
 			found, ok := errors.AsType[*FieldError](err)
-			if started != none || !ok || found.Field != field {
+			if started != none || !ok || found.Flag != field {
 				t.Errorf("%s %d: %v, want an error about it", field, i, err)
 			}
 		}
@@ -42,23 +44,23 @@ func refusedByField[T any, R comparable](t *testing.T, right T, start func(T, co
 
 func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
 	refusedByField(t, endless(nowhere), Load.Run, map[string][]func(*Load){
-		"URLs": {
+		"url": {
 			func(l *Load) { l.URLs = nil },
 			func(l *Load) { l.URLs = []string{"ws://a/ws", "http://b/ws"} },
 			func(l *Load) { l.URLs = []string{"ws:///ws"} },
 			func(l *Load) { l.URLs = []string{"://"} },
 		},
-		"Connections": {func(l *Load) { l.Connections = 0 }, func(l *Load) { l.Connections = 1_000_001 }},
-		"Inflight":    {func(l *Load) { l.Inflight = 0 }, func(l *Load) { l.Inflight = 1001 }},
-		"Rate":        {func(l *Load) { l.Rate = -1 }, func(l *Load) { l.Rate = math.NaN() }, func(l *Load) { l.Rate = math.Inf(1) }},
-		"RampUp":      {func(l *Load) { l.RampUp = -1 }},
-		"Warmup":      {func(l *Load) { l.Warmup = -1 }},
-		"Duration":    {func(l *Load) { l.Duration = 0 }},
-		"Signers":     {func(l *Load) { l.Signers.Count = 0 }, func(l *Load) { l.Signers.Accounts = []int64{7} }},
-		"SignerBase":  {func(l *Load) { l.Signers.Base = -1 }, func(l *Load) { l.Signers.Base = math.MaxInt64 }},
-		"Zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
-		"Subscribers": {func(l *Load) { l.Subscribers = -1 }},
-		"Mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Pairs: true} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
+		"connections": {func(l *Load) { l.Connections = 0 }, func(l *Load) { l.Connections = 1_000_001 }},
+		"inflight":    {func(l *Load) { l.Inflight = 0 }, func(l *Load) { l.Inflight = 1001 }},
+		"rate":        {func(l *Load) { l.Rate = -1 }, func(l *Load) { l.Rate = math.NaN() }, func(l *Load) { l.Rate = math.Inf(1) }},
+		"ramp-up":     {func(l *Load) { l.RampUp = -1 }},
+		"warmup":      {func(l *Load) { l.Warmup = -1 }},
+		"duration":    {func(l *Load) { l.Duration = 0 }},
+		"signers":     {func(l *Load) { l.Signers.Count = 0 }, func(l *Load) { l.Signers.Accounts = []int64{7} }},
+		"signer-base": {func(l *Load) { l.Signers.Base = -1 }, func(l *Load) { l.Signers.Base = math.MaxInt64 }},
+		"zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
+		"subscribers": {func(l *Load) { l.Subscribers = -1 }},
+		"mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Pairs: true} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
 	})
 }
 
@@ -220,7 +222,7 @@ func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
 			l.Mix = Mix{Pairs: true}
 			change(&l)
 			r := enough(t, l, 100)
-			allocated, marked := r.Methods["allocate"].Acknowledged, r.Methods["markUsed"].Acknowledged
+			allocated, marked := r.Methods["allocate"].LatencyMs.Count, r.Methods["markUsed"].LatencyMs.Count
 			if r.Acknowledged != allocated+marked || len(r.Methods) != 2 || r.Methods["allocate"].Refused["server_busy"] == 0 {
 				t.Errorf("%+v; want both methods, each request counted, and some allocations refused", r)
 			}
@@ -245,7 +247,7 @@ func TestPairsOfOneHotSignerNeverHoldMoreThanIsUnderWay(t *testing.T) {
 	l := endless(target.StartGateway(t, "--max-holds=12").URL)
 	l.Signers, l.Mix = Signers{Count: 1}, Mix{Pairs: true} // three connections, bursts of four
 	r := enough(t, l, 100)
-	if marks := r.Methods["markUsed"].Acknowledged; marks == 0 || r.Refusals() != 0 || r.Failed != 0 {
+	if marks := r.Methods["markUsed"].LatencyMs.Count; marks == 0 || r.Refusals() != 0 || r.Failed != 0 {
 		t.Errorf("%+v; want marks, and no hold_limit", r)
 	}
 }

@@ -229,9 +229,7 @@ func (m *meter) report(r *result.Run) {
 		for reason, n := range f.refused {
 			r.Refused[reason] += n
 		}
-		r.Methods[Method(method).String()] = result.Method{
-			Acknowledged: f.latency.TotalCount(), Refused: f.refused, LatencyMs: summary(f.latency),
-		}
+		r.Methods[Method(method).String()] = result.Method{Refused: f.refused, LatencyMs: summary(f.latency)}
 	}
 	r.LatencyMs = summary(all)
 	r.Acknowledged = r.LatencyMs.Count

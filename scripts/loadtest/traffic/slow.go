@@ -47,10 +47,10 @@ type Slow struct {
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Slow) Validate() error {
 	return validate(s.URLs, []rule{
-		{"Clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
-		{"Behaviour", s.Behaviour != StopReading && s.Behaviour != Trickle && s.Behaviour != Vanish, "must be stop, trickle or vanish"},
-		{"Rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
-		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+		{"clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
+		{"behaviour", s.Behaviour != StopReading && s.Behaviour != Trickle && s.Behaviour != Vanish, "must be stop, trickle or vanish"},
+		{"rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
+		{"signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
 	})
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package traffic
 
 import (
@@ -185,10 +187,10 @@ func TestSlowClientsHarmNobody(t *testing.T) {
 func TestWrongSlowClientsAreRefusedByTheirField(t *testing.T) {
 	right := Slow{URLs: []string{nowhere}, Clients: 1, Behaviour: Trickle, Rate: 1, Signers: Signers{Count: 1}}
 	refusedByField(t, right, Slow.Start, map[string][]func(*Slow){
-		"URLs":      {func(s *Slow) { s.URLs = nil }},
-		"Clients":   {func(s *Slow) { s.Clients = 0 }},
-		"Behaviour": {func(s *Slow) { s.Behaviour = "sulk" }},
-		"Rate":      {func(s *Slow) { s.Rate = 0 }},
-		"Signers":   {func(s *Slow) { s.Signers.Count = 0 }},
+		"url":       {func(s *Slow) { s.URLs = nil }},
+		"clients":   {func(s *Slow) { s.Clients = 0 }},
+		"behaviour": {func(s *Slow) { s.Behaviour = "sulk" }},
+		"rate":      {func(s *Slow) { s.Rate = 0 }},
+		"signers":   {func(s *Slow) { s.Signers.Count = 0 }},
 	})
 }

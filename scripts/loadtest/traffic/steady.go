@@ -25,7 +25,7 @@ import (
 
 // Steady says what clients send that do what good clients do: they reconnect,
 // and retry by request id, until they have an answer or lose patience. A
-// submission allocates a nonce and marks it used; some are left held. They come
+// submission allocates a nonce and marks it used. They come
 // at even times, and latency counts from when each should have begun, so that it
 // has all the waiting for a gateway that is away.
 type Steady struct {
@@ -54,11 +54,11 @@ type Steady struct {
 // Validate returns a *FieldError for the first field that breaks its rule.
 func (s *Steady) Validate() error {
 	return validate(s.URLs, []rule{
-		{"Connections", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
-		{"Rate", !(s.Rate > 0 && s.Rate <= 1e6), "must be above 0 and at most 1000000 submissions a second"},
-		{"Patience", s.Patience <= 0, "must be above 0"},
-		{"MaxWaiting", outside(s.MaxWaiting, 1, maxConnections), "must be 1 to 1000000"},
-		{"Signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
+		{"connections", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
+		{"rate", !(s.Rate > 0 && s.Rate <= 1e6), "must be above 0 and at most 1000000 submissions a second"},
+		{"patience", s.Patience <= 0, "must be above 0"},
+		{"max-waiting", outside(s.MaxWaiting, 1, maxConnections), "must be 1 to 1000000"},
+		{"signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
 	})
 }
 
@@ -215,21 +215,15 @@ func (l *SteadyLoad) close() {
 	closing.Wait() // Close returns nil
 }
 
-const (
-	// One in leaveHeld submissions is not marked, so that its request id can be
-	// asked again at the end and must be answered the same.
-	leaveHeld = 16
-	// settleTimeout bounds asking again for what is unknown at the end.
-	settleTimeout = 30 * time.Second
-)
+// settleTimeout bounds asking again for what is unknown at the end.
+const settleTimeout = 30 * time.Second
 
-// submission is a nonce that is asked for and, most of the time, used.
+// submission is a nonce that is asked for and used.
 type submission struct {
 	by      *goclient.Client
 	shard   *shard
 	account int64
 	id      string // request id
-	leave   bool
 	number  int64
 	hold    goclient.Hold // once it was allocated
 	pending Method        // what has no outcome yet, while it is unknown
@@ -242,18 +236,17 @@ func newSubmission(l *SteadyLoad, k int) *submission {
 	account := l.steady.Signers.Base + rng.Int64N(int64(l.steady.Signers.Count))
 	return &submission{
 		by: l.clients[k%len(l.clients)], shard: l.meter.shard(k), number: int64(k),
-		account: account, id: fmt.Sprintf("%s-%d", l.salt, k), leave: k%leaveHeld == 0,
+		account: account, id: fmt.Sprintf("%s-%d", l.salt, k),
 	}
 }
 
 // run does a submission that was due in a phase.
 func (l *SteadyLoad) run(s *submission, due time.Duration, phase Phase) {
 	s.due, s.phase = due, phase
-	if !l.counted(s, Allocate, l.allocate(l.ctx, s)) || s.leave {
-		return
+	if l.counted(s, Allocate, l.allocate(l.ctx, s)) {
+		s.due = l.clock.now()
+		l.counted(s, MarkUsed, l.mark(l.ctx, s))
 	}
-	s.due = l.clock.now()
-	l.counted(s, MarkUsed, l.mark(l.ctx, s))
 }
 
 // allocate asks for the nonce, or asks again.

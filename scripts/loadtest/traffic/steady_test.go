@@ -1,3 +1,5 @@
+//go:build unix
+
 package traffic
 
 import (
@@ -62,7 +64,7 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	l := startSteady(t, s)
 	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
 	l.Enter(During)
-	wait.Until(t, "some more", func() bool { return answered(l) > 3*leaveHeld })
+	wait.Until(t, "some more", func() bool { return answered(l) > 50 })
 	l.Enter(After)
 	r := l.Stop(t.Context())
 	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || r.Restart.Closed+r.Restart.Opened+r.Restart.Settled != 0 {
@@ -129,7 +131,7 @@ func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
 			})
 			answering.Store(true)
 			r := l.Stop(t.Context())
-			if settled := r.Restart.Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].Acknowledged < settled {
+			if settled := r.Restart.Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].LatencyMs.Count < settled {
 				t.Errorf("%d settled, %+v; want all unknown ones settled and acknowledged", settled, r)
 			}
 		})
@@ -195,11 +197,11 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 
 func TestWrongSteadyLoadsAreRefusedByTheirField(t *testing.T) {
 	refusedByField(t, steady(nowhere), Steady.Start, map[string][]func(*Steady){
-		"URLs":        {func(s *Steady) { s.URLs = nil }},
-		"Connections": {func(s *Steady) { s.Clients = 0 }},
-		"Rate":        {func(s *Steady) { s.Rate = 0 }},
-		"Patience":    {func(s *Steady) { s.Patience = 0 }},
-		"MaxWaiting":  {func(s *Steady) { s.MaxWaiting = 0 }},
-		"Signers":     {func(s *Steady) { s.Signers.Count = 0 }},
+		"url":         {func(s *Steady) { s.URLs = nil }},
+		"connections": {func(s *Steady) { s.Clients = 0 }},
+		"rate":        {func(s *Steady) { s.Rate = 0 }},
+		"patience":    {func(s *Steady) { s.Patience = 0 }},
+		"max-waiting": {func(s *Steady) { s.MaxWaiting = 0 }},
+		"signers":     {func(s *Steady) { s.Signers.Count = 0 }},
 	})
 }
