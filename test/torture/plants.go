@@ -27,6 +27,7 @@ const (
 	shardLoadFile      = "nonce/postgres/load.go"
 	shardNodesFile     = "nonce/postgres/nodes.go"
 	openFile           = "nonce/postgres/open.go"
+	inspectFile        = "nonce/postgres/inspect.go"
 	serviceCommitFile  = "nonce/service/commit.go"
 	serviceSettleFile  = "nonce/service/settle.go"
 	marksFile          = "nonce/rules/marks.go"
@@ -243,15 +244,15 @@ var storePlants = []plant{
 		Name: "commit not on disk when answered",
 		Patches: []gateway.Patch{
 			{File: openFile, Old: `"synchronous_commit":                  "on",`, New: `"synchronous_commit":                  "off",`},
-			{File: openFile, Old: `if syncCommit == "off" || syncCommit == "local" {`, New: `if syncCommit == "never" {`},
+			{File: inspectFile, Old: `if syncCommit == "off" || syncCommit == "local" {`, New: `if syncCommit == "never" {`},
 		},
 		Faults: []string{"postgres-crash"},
 	},
 	{
 		Name: "holds end as without a chain",
 		Patches: []gateway.Patch{{File: expiryFile,
-			Old: "	case d.in.Chain == nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n",
-			New: "	case d != nil:\n		return because(nonce.Released, nonce.ReasonExpired)\n"}},
+			Old: "	case d.in.Chain == nil && row.Reason != nonce.ReasonUnknown:",
+			New: "	case row.Reason != nonce.ReasonUnknown:"}},
 		Chain: true,
 	},
 	{

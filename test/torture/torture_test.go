@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,10 +23,15 @@ import (
 	"noncegate/test/lab/pgtest"
 )
 
-// What the tests share.
+// What the histories share, made when the first of them asks.
 var (
-	pg      *pgtest.Server
-	program string // of the gateway
+	folder  string
+	program = sync.OnceValues(func() (exe string, err error) {
+		exe = filepath.Join(folder, "gateway")
+		return exe, gateway.Build(context.Background(), exe, nil, gateway.FlagsOfThis()...)
+	})
+	pgServer = sync.OnceValues(func() (*pgtest.Server, error) { return StartPostgres(context.Background()) })
+	started  atomic.Bool // pgServer was asked for
 )
 
 func TestMain(m *testing.M) {
@@ -44,27 +51,31 @@ func runAll(m *testing.M) (code int, err error) {
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		return 1, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	folder, err := os.MkdirTemp("", "torture")
-	if err != nil {
+	if folder, err = os.MkdirTemp("", "torture"); err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(folder)
-	program = filepath.Join(folder, "gateway")
-	if err := build(ctx, program, nil); err != nil {
-		return 1, err
-	}
-	if pg, err = StartPostgres(ctx); err != nil {
-		return 1, err
-	}
 	code = m.Run()
-	err = pg.Close()
-	cancel()
+	if started.Load() {
+		if pg, failed := pgServer(); failed == nil {
+			err = pg.Close()
+		}
+	}
 	if code == 0 && err == nil {
 		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
 	}
 	return code, err
+}
+
+// server is the PostgreSQL of all histories.
+func server(t *testing.T) *pgtest.Server {
+	t.Helper()
+	started.Store(true)
+	pg, err := pgServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pg
 }
 
 // lookAtSources opens every folder of the module, so that go test, which takes note
@@ -178,7 +189,11 @@ func judged(t *testing.T, p Plan, names []string) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), pg, program
+	exe, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), server(t), exe
 	res, err := Run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +238,7 @@ func isCaught(t *testing.T, name string, rule history.Rule) {
 	if i < 0 {
 		t.Fatal("there is no such plant")
 	}
-	c, err := tryPlant(t.Context(), PlantConfig{Options: Options{Postgres: pg}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, all[i])
+	c, err := tryPlant(t.Context(), PlantConfig{Options: Options{Postgres: server(t)}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, all[i])
 	if err != nil {
 		t.Fatal(err)
 	}
