@@ -105,13 +105,23 @@ func parseAccount(s string) (string, error) {
 	return s[:at] + strings.ToLower(spelled), nil
 }
 
-// errBare refuses an address that does not say of which chain it is.
+// BareAddressError refuses an address that does not say of which chain it is.
+type BareAddressError struct{ Address string }
+
+// Error names Ethereum's own chain as an example.
+func (e *BareAddressError) Error() string { return e.Meant(namespace + "1") }
+
+// Meant is the sentence with another chain as the example, such as eip155:10.
+func (e *BareAddressError) Meant(chain string) string {
+	return "must say of which chain the address is: did you mean " + chain + ":" + e.Address + "?"
+}
+
 func errBare(s string) error {
 	a, err := address.Parse(s)
 	if err != nil {
 		return fmt.Errorf("is an address alone, and %w", err)
 	}
-	return fmt.Errorf("must say of which chain the address is: did you mean %s1:%s?", namespace, a)
+	return &BareAddressError{Address: a.String()}
 }
 
 // isChainID reports whether digits are a number from 1 to 2^63-1 without leading zeros.

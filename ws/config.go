@@ -103,6 +103,9 @@ type Config struct {
 	// OtherChain says why the signer of an allocation is refused for its chain, "" where it
 	// is not. It is called from many goroutines. nil: none is.
 	OtherChain func(signer string) string
+	// ExampleChain is the chain that a client is told of who names an address without one,
+	// such as eip155:10. "": Ethereum's own.
+	ExampleChain string
 	// ChainReady reports whether the chain of a signer has said how far its account is,
 	// or none is asked about it; with anew, it is asked again. Else done is called once, by another goroutine, when it
 	// has: until then, for ChainWait at most, the request waits in line. It must not

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,7 +49,7 @@ func by[P any](decode func(params []byte) (P, *wire.Error), prepare func(*conn, 
 }
 
 func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
-	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	if other := c.srv.cfg.OtherChain; other != nil {
@@ -68,7 +69,7 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 }
 
 func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
-	if err := setSigner(&r.op, p.Signer); err != nil {
+	if err := c.setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
@@ -76,7 +77,7 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 }
 
 func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
-	if err := cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded)); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
@@ -85,7 +86,7 @@ func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
 }
 
 func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
-	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
@@ -93,7 +94,7 @@ func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
 }
 
 func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
-	if err := cmp.Or(setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce = nonce.KindRepair, -1
@@ -104,7 +105,7 @@ func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
 }
 
 func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
-	if err := cmp.Or(setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != "")); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != "")); err != nil {
 		return err
 	}
 	reason, bad := nonce.ParseReason(p.Reason)
@@ -118,11 +119,11 @@ func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Err
 
 func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
 	r.op.Kind = nonce.KindStatus
-	return setSigner(&r.op, p.Signer)
+	return c.setSigner(&r.op, p.Signer)
 }
 
 func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
-	if err := setSigner(&r.op, p.Signer); err != nil {
+	if err := c.setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
 	r.op.Kind = nonce.KindList
@@ -134,7 +135,7 @@ func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
 
 func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
 	r.op.Kind, r.op.Floor = nonce.KindSetFloor, p.Floor
-	return cmp.Or(setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
+	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
 
 // subscribeAs makes the two names of subscribing, which differ in the method of
@@ -147,7 +148,7 @@ func subscribeAs(notifications string) method {
 		for i, s := range p.Signers {
 			signer, bad := nonce.ParseSigner(s)
 			if bad != nil {
-				return invalidParams("signers", fmt.Sprintf("number %d: %v", i+1, bad))
+				return invalidParams("signers", fmt.Sprintf("number %d: %s", i+1, c.badSigner(bad)))
 			}
 			p.Signers[i] = signer
 			if err := c.may(access.RightSubscribe, signer); err != nil {
@@ -195,13 +196,21 @@ func (c *conn) stats(r *request, params []byte) *wire.Error {
 	return wire.DecodeNone(params)
 }
 
-func setSigner(op *nonce.Op, given string) *wire.Error {
+func (c *conn) setSigner(op *nonce.Op, given string) *wire.Error {
 	signer, bad := nonce.ParseSigner(given)
 	if bad != nil {
-		return invalidParams("signer", bad.Error())
+		return invalidParams("signer", c.badSigner(bad))
 	}
 	op.Signer = signer
 	return nil
+}
+
+// badSigner is what nonce.ParseSigner says; its example is of a chain that there is.
+func (c *conn) badSigner(err error) string {
+	if bare, ok := errors.AsType[*nonce.BareAddressError](err); ok && c.srv.cfg.ExampleChain != "" {
+		return bare.Meant(c.srv.cfg.ExampleChain)
+	}
+	return err.Error()
 }
 
 func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {

@@ -89,6 +89,15 @@ func (w *world) set(s *setup, name, value string) (err error) {
 	case "signer-rate":
 		rate := &s.ws.Signers.Rate
 		_, err = fmt.Sscanf(value, "%g/%d", &rate.PerSecond, &rate.Burst)
+	case "other-chains":
+		s.ws.OtherChain = func(signer string) string {
+			if strings.HasPrefix(signer, "eip155:") && !strings.HasPrefix(signer, value+":") {
+				return "there is only " + value
+			}
+			return ""
+		}
+	case "example-chain":
+		s.ws.ExampleChain = value
 	case "audit":
 		if w.auditLevel, err = audit.ParseLevel(value); err != nil {
 			return err

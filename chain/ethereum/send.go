@@ -22,6 +22,14 @@ const (
 	codeUnknown = -32603 // nobody knows what became of it
 )
 
+// OtherChainError refuses a transaction that is signed for another chain.
+type OtherChainError struct{ Want, Is uint64 }
+
+// Error names both chains.
+func (e *OtherChainError) Error() string {
+	return fmt.Sprintf("chainId must be %d, is %d: the transaction is for another chain", e.Want, e.Is)
+}
+
 // Decode implements chain.Chain. The error names the field and the rule.
 func (c *Client) Decode(raw []byte) (chain.Tx, error) {
 	t, err := rawtx.DecodeSender(raw)
@@ -29,7 +37,7 @@ func (c *Client) Decode(raw []byte) (chain.Tx, error) {
 		return chain.Tx{}, err
 	}
 	if t.HasChainID && t.ChainID != c.set.chainID {
-		return chain.Tx{}, fmt.Errorf("chainId must be %d, is %d: the transaction is for another chain", c.set.chainID, t.ChainID)
+		return chain.Tx{}, &OtherChainError{Want: c.set.chainID, Is: t.ChainID}
 	}
 	if t.Nonce >= math.MaxInt64 {
 		return chain.Tx{}, fmt.Errorf("nonce must be below 2^63-1, is %d", t.Nonce)

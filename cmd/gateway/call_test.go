@@ -147,7 +147,7 @@ func TestWrongArgumentsOfTheToolsAreOneSentence(t *testing.T) {
 		{[]string{"engine", "status", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
 		{[]string{"engine", "switch", "reliable", "--timeout", "-5s"}, `--timeout -5s must be at least 1ms`},
 		{[]string{"serve", "--workers", "-1"}, `--workers -1 must be at least 1`},
-		{[]string{"--workers", "-1"}, `--workers -1 must be at least 1`},
+		{[]string{"--workers", "-1"}, `unknown flag --workers; settings follow a command, such as gateway serve`},
 		{[]string{"help", "bogus"}, `help: there is no command "bogus"; gateway help lists them`},
 		{[]string{"help", "key", "make"}, `help: there is no command "key make"; gateway help lists them`},
 		{[]string{"watch", "--url=gw"}, `--url "gw" must be a URL that starts with ws://, wss://, http:// or https://`},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/chain"
+	"noncegate/internal/access/rights"
 	"noncegate/nonce"
 	"noncegate/ws"
 )
@@ -124,6 +125,11 @@ func (c *ChainConfig) windows() (all int64, of []chain.WindowOf, err error) {
 		}
 		if _, bad := path.Match(item[:i], ""); bad != nil {
 			return 0, nil, settingErrorf("chain-window", "the pattern %q cannot be read", item[:i])
+		}
+		if meta := strings.IndexAny(item[:i], `*?[\`); meta >= 0 {
+			if bad := rights.CheckPrefix(item[:meta]); bad != nil {
+				return 0, nil, settingErrorf("chain-window", "the pattern %q %v", item[:i], bad)
+			}
 		}
 		of = append(of, chain.WindowOf{Pattern: item[:i], Window: n})
 	}

@@ -143,6 +143,7 @@ func TestAWrongSettingOnTheCommandLineIsOneSentence(t *testing.T) {
 		"--chain-finality=eip155:x=3":             `--chain-finality "eip155:x": must be eip155: and a chain id without leading zeros`,
 		"--chain-window=0":                        `--chain-window "0" must be a number, at least 1`,
 		"--chain-window=[=4":                      `--chain-window the pattern "[" cannot be read`,
+		"--chain-window=eip155:1*=4":              `--chain-window the pattern "eip155:1*" ends inside a chain id, so that signers of other chains fit it too; for chain 1 alone it is eip155:1:*`,
 		"--unknown-ttl=999ms":                     `--unknown-ttl 999ms must be 0 or at least 1s`,
 		"--unknown-ttl=-1s":                       `--unknown-ttl -1s must be 0 or at least 1s`,
 		"--chain-window=eip155:1:0x52*=none":      `--chain-window "none" must be a number, at least 1`,

@@ -122,6 +122,7 @@ func printJSON[T any](w io.Writer, v T) error {
 type keyCreateCmd struct {
 	Principal string        `arg:"" help:"Who the key is for, by the name in the rights file. There may be two live keys of each: the one in use, and the next."`
 	Expires   time.Duration `default:"0s" help:"How long the key is good, such as 2160h. 0: until it is revoked."`
+	Rights    string        `placeholder:"FILE" help:"The rights file of serve: a warning tells of a principal that has no rights there."`
 	keyStoreCmd
 }
 
@@ -153,6 +154,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
+	c.warn(p.stderr)
 	v := viewKey(made, made.Created)
 	if c.JSON {
 		v.Key = text
@@ -161,6 +163,22 @@ func (c *keyCreateCmd) Run(ctx context.Context, p *program) error {
 	fmt.Fprintf(p.stderr, "API key %s of %s, %s. It is shown this once; the store has its SHA-256 only.\n", v.ID, v.Principal, until(v.ExpiresAt))
 	_, err = fmt.Fprintln(p.stdout, text)
 	return err
+}
+
+// warn says where the rights file gives the principal nothing.
+func (c *keyCreateCmd) warn(w io.Writer) {
+	if c.Rights == "" {
+		return
+	}
+	r, err := rights.ReadFile(c.Rights)
+	switch {
+	case err != nil:
+		fmt.Fprintf(w, "warning: it is not known what %s may do: %v\n", c.Principal, err)
+	case !r.Knows(c.Principal):
+		fmt.Fprintf(w, "warning: %s is not among the principals of %s: the key lets nobody in before it is\n", c.Principal, c.Rights)
+	case !r.MayAnything(c.Principal):
+		fmt.Fprintf(w, "warning: %s has no rights in %s: the key lets in, and nothing more\n", c.Principal, c.Rights)
+	}
 }
 
 func until(t *wire.Time) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -106,6 +107,32 @@ func TestAWrongArgumentOfAKeyCommandIsNamed(t *testing.T) {
 		o := runArgs(t, append([]string{"key"}, c.args...)...)
 		if o.code != exitUsage || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 || strings.Contains(o.stderr, key) {
 			t.Errorf("%q: exit %d, stderr %q, want %q", c.args, o.code, o.stderr, c.want)
+		}
+	}
+}
+
+func TestAKeyOfAPrincipalWithoutRightsIsWarnedOf(t *testing.T) {
+	dir := t.TempDir()
+	file, broken := filepath.Join(dir, "rights.yaml"), filepath.Join(dir, "broken.yaml")
+	for path, text := range map[string]string{file: "principals:\n  alice:\n    - {rights: [read], signers: [\"*\"]}\n  idle: []\n", broken: "principals: 7\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := filepath.Join(dir, "gateway.yaml")
+	if err := os.WriteFile(settings, []byte("rights: "+file+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := "sqlite:" + filepath.Join(dir, "keys.db")
+	for _, c := range []struct{ principal, flag, want string }{
+		{"alice", "--rights=" + file, ""},
+		{"idle", "--rights=" + file, "warning: idle has no rights in " + file + ": the key lets in, and nothing more\n"},
+		{"alcie", "--config=" + settings, "warning: alcie is not among the principals of " + file + ": the key lets nobody in before it is\n"},
+		{"alice", "--rights=" + broken, "warning: it is not known what alice may do: rights file " + broken + ": "},
+	} {
+		o := runArgs(t, "key", "create", c.principal, c.flag, "--store", store)
+		if warned := strings.Contains(o.stderr, "warning: "); o.code != exitOK || !strings.HasPrefix(o.stdout, "nck_") || warned != (c.want != "") || !strings.Contains(o.stderr, c.want) {
+			t.Errorf("%s %s: %+v, want %q", c.principal, c.flag, o, c.want)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (s *Store) write(ctx context.Context, fn func(context.Context, *session) er
 	defer func() { s.writer <- c }()
 	ctx = context.WithoutCancel(ctx)
 	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("begin: %w", err)}
+		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("begin: %w", s.named(err))}
 	}
 	open := true
 	defer func() { // also when fn panics
@@ -153,7 +153,7 @@ func (s *Store) write(ctx context.Context, fn func(context.Context, *session) er
 		}
 	}()
 	if err := fn(ctx, c); err != nil {
-		return refusal(err)
+		return refusal(s.named(err))
 	}
 	switch _, err := c.exec(ctx, "COMMIT"); {
 	case err == nil:
@@ -162,7 +162,7 @@ func (s *Store) write(ctx context.Context, fn func(context.Context, *session) er
 	case primaryCode(err) == sqlite3.SQLITE_BUSY:
 		return &nonce.StoreError{Outcome: nonce.Aborted, Err: fmt.Errorf("commit: %w", err)}
 	default:
-		err = fmt.Errorf("commit: %w", err)
+		err = fmt.Errorf("commit: %w", s.named(err))
 		s.fail(err)
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: err}
 	}
@@ -204,6 +204,14 @@ func refusal(err error) error {
 		err = fmt.Errorf("%w: %w", nonce.ErrInvariant, err)
 	}
 	return &nonce.StoreError{Outcome: nonce.Aborted, Err: err}
+}
+
+// named adds the file to an error that is about the disk that it is on.
+func (s *Store) named(err error) error {
+	if primaryCode(err) == sqlite3.SQLITE_FULL {
+		return fmt.Errorf("there is no room on the disk of %s: %w", s.path, err)
+	}
+	return err
 }
 
 // primaryCode is SQLite's result code of an error, 0 when it is not SQLite's.

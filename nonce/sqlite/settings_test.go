@@ -1,8 +1,13 @@
 package sqlite
 
 import (
+	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"noncegate/nonce"
 )
 
 func TestEveryConnectionWritesDurably(t *testing.T) {
@@ -28,5 +33,29 @@ func TestEveryConnectionWritesDurably(t *testing.T) {
 				t.Errorf("%s: got %q, %v, want %q", pragma, got, err, want)
 			}
 		}
+	}
+}
+
+// A database that may not grow is what a full disk is to SQLite.
+func TestAFullDiskNamesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full.db")
+	s, err := Open(t.Context(), path, 1, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := <-s.writer
+	_, err = c.exec(t.Context(), "PRAGMA max_page_count = 1") // as many as there are
+	s.writer <- c
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range 10_000 {
+		names = append(names, fmt.Sprintf("%0120d", i))
+	}
+	err = s.RememberNames(t.Context(), names)
+	if se, ok := errors.AsType[*nonce.StoreError](err); !ok || se.Outcome != nonce.Aborted || !strings.Contains(err.Error(), "there is no room on the disk of "+s.path+": ") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -61,6 +61,7 @@ const (
 // Store is an open database. Its methods are safe for concurrent use.
 type Store struct {
 	cfg    Config
+	path   string // with links resolved
 	lock   *flock.Flock
 	db     *sql.DB
 	writer chan *session // the one writing session, when free
@@ -85,7 +86,7 @@ func Open(ctx context.Context, path string, shards int, cfg Config) (*Store, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, lock: lock, writer: make(chan *session, 1), reader: make(chan *session, readers)}
+	s := &Store{cfg: cfg, path: path, lock: lock, writer: make(chan *session, 1), reader: make(chan *session, readers)}
 	if err = s.connect(ctx, path, files); err == nil {
 		err = s.count(ctx, path, shards)
 	}

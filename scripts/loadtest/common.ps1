@@ -49,6 +49,7 @@ function Invoke-LoadTest {
         [Parameter(Mandatory = $true)][string]$Command,
         [Parameter(Mandatory = $true)][string[]]$Arguments,
         [long]$SignerBase = -1,
+        [string]$AdminKey,
         [string]$Report,
         [string]$Json,
         [switch]$Open,
@@ -60,6 +61,8 @@ function Invoke-LoadTest {
     $all = @($Command) + $Arguments + @("--signer-base=$SignerBase", "--html=$Report")
     if ($Json) { $all += "--json=$Json" }
     $all += $Extra
+    # By the environment: every program on the machine may read the arguments of another one.
+    if ($AdminKey) { $env:NONCEGATE_ADMIN_KEY = $AdminKey }
     # A status other than 0 is an answer here, not an error of the script.
     $PSNativeCommandUseErrorActionPreference = $false
     $loadtest = Get-LoadTest -Program $Program

@@ -50,6 +50,8 @@ param(
     # Criterion: 99th percentile of B over that of A, the median of the rounds.
     # 0: none.
     [ValidateRange(0.0, 1000.0)][double]$MaxP99Ratio = 0,
+    # What the gateway's /metrics ask for (its --admin-key); without it $env:NONCEGATE_ADMIN_KEY.
+    [string]$AdminKey = '',
     # Where to write the HTML report. Without it a new file among the temporary ones.
     [string]$Report = '',
     # Where to write the report for machines; none without it.
@@ -80,5 +82,5 @@ $arguments = @(
 )
 foreach ($m in $Metrics) { $arguments += "--metrics=$m" }
 
-Invoke-LoadTest -Command 'compare' -Arguments $arguments -SignerBase $SignerBase -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
+Invoke-LoadTest -Command 'compare' -Arguments $arguments -SignerBase $SignerBase -AdminKey $AdminKey -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
 exit $LASTEXITCODE

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,6 +32,9 @@ func TestEachFlagThatAScriptPassesIsOneOfTheProgram(t *testing.T) {
 	if len(shared) == 0 {
 		t.Error("common.ps1 passes no flag")
 	}
+	if !strings.Contains(read(t, "common.ps1"), "$env:"+keyVariable(t)+" = $AdminKey") {
+		t.Error("common.ps1 hands on no key of /metrics")
+	}
 	for _, file := range files {
 		text := read(t, file)
 		if i := strings.IndexFunc(text, func(r rune) bool { return r > 126 }); i >= 0 {
@@ -43,6 +47,9 @@ func TestEachFlagThatAScriptPassesIsOneOfTheProgram(t *testing.T) {
 		if found == nil || !strings.HasSuffix(text, "\nexit $LASTEXITCODE\n") || !strings.Contains(text, "\n.EXAMPLE\n") {
 			t.Errorf("%s calls no command, does not pass its exit status on, or has no example", file)
 			continue
+		}
+		if !strings.Contains(text, " -AdminKey $AdminKey ") {
+			t.Errorf("%s does not hand on the key of /metrics", file)
 		}
 		known := map[string]bool{}
 		for _, command := range parser.Model.Children {
@@ -85,4 +92,14 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// keyVariable is where the program looks for the key of /metrics.
+func keyVariable(t *testing.T) string {
+	t.Helper()
+	field, ok := reflect.TypeFor[reportFlags]().FieldByName("AdminKey")
+	if !ok || field.Tag.Get("env") == "" {
+		t.Fatal("the program takes no key of /metrics from the environment")
+	}
+	return field.Tag.Get("env")
 }

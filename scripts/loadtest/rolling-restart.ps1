@@ -39,6 +39,8 @@ param(
     [ValidateRange(1, 1000)][int]$Rounds = 1,
     # How long a gateway may take to drain before it is killed.
     [ValidatePattern('^[0-9.]+(ms|s|m|h)$')][string]$StopTimeout = '30s',
+    # What the gateway's /metrics ask for (its --admin-key); without it $env:NONCEGATE_ADMIN_KEY.
+    [string]$AdminKey = '',
     # Where to write the HTML report. Without it a new file among the temporary ones.
     [string]$Report = '',
     # Where to write the report for machines; none without it.
@@ -65,5 +67,5 @@ $arguments = @(
 foreach ($g in $Gateway) { $arguments += "--gateway=$g" }
 foreach ($r in $Ready) { $arguments += "--ready=$r" }
 
-Invoke-LoadTest -Command 'restart' -Arguments $arguments -SignerBase $SignerBase -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
+Invoke-LoadTest -Command 'restart' -Arguments $arguments -SignerBase $SignerBase -AdminKey $AdminKey -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
 exit $LASTEXITCODE

@@ -45,6 +45,8 @@ param(
     [ValidateRange(0.0, 1.0)][double]$MaxFailedShare = 0.05,
     # Check every answer against the rules.
     [switch]$Verify,
+    # What the gateway's /metrics ask for (its --admin-key); without it $env:NONCEGATE_ADMIN_KEY.
+    [string]$AdminKey = '',
     # Where to write the HTML report. Without it a new file among the temporary ones.
     [string]$Report = '',
     # Where to write the report for machines; none without it.
@@ -76,5 +78,5 @@ foreach ($m in $Metrics) { $arguments += "--metrics=$m" }
 if ($MaxE2EP99) { $arguments += "--max-e2e-p99=$MaxE2EP99" }
 if ($Verify) { $arguments += '--verify' }
 
-Invoke-LoadTest -Command 'run' -Arguments $arguments -SignerBase $SignerBase -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
+Invoke-LoadTest -Command 'run' -Arguments $arguments -SignerBase $SignerBase -AdminKey $AdminKey -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
 exit $LASTEXITCODE

@@ -43,6 +43,8 @@ param(
     # Criterion: the healthy clients' 99th percentile with slow ones over without, the
     # median of the rounds.
     [ValidateRange(0.01, 1000.0)][double]$MaxP99Ratio = 1.2,
+    # What the gateway's /metrics ask for (its --admin-key); without it $env:NONCEGATE_ADMIN_KEY.
+    [string]$AdminKey = '',
     # Where to write the HTML report. Without it a new file among the temporary ones.
     [string]$Report = '',
     # Where to write the report for machines; none without it.
@@ -71,5 +73,5 @@ $arguments = @(
 foreach ($u in $Url) { $arguments += "--url=$u" }
 foreach ($m in $Metrics) { $arguments += "--metrics=$m" }
 
-Invoke-LoadTest -Command 'slow' -Arguments $arguments -SignerBase $SignerBase -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
+Invoke-LoadTest -Command 'slow' -Arguments $arguments -SignerBase $SignerBase -AdminKey $AdminKey -Report $Report -Json $Json -Open:$Open -Program $Program -Extra $Extra
 exit $LASTEXITCODE

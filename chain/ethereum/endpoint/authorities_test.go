@@ -16,21 +16,28 @@ import (
 // setCode is a transaction of type 4 of chain 1 with authorizations that count.
 func setCode(t *testing.T) (raw string, tx *rawtx.Tx) {
 	t.Helper()
+	raw = vector(t, "set code")
+	bytes, err := hex.DecodeString(raw[2:])
+	must(t, err)
+	tx, err = rawtx.Decode(bytes)
+	must(t, err)
+	return raw, tx
+}
+
+// vector is a transaction that another library has signed.
+func vector(t *testing.T, name string) (raw string) {
+	t.Helper()
 	text, err := os.ReadFile("../rawtx/testdata/vectors.json")
 	must(t, err)
 	var vectors []struct{ Name, Raw string }
 	must(t, json.Unmarshal(text, &vectors))
 	for _, v := range vectors {
-		if v.Name == "set code" {
-			bytes, err := hex.DecodeString(v.Raw[2:])
-			must(t, err)
-			tx, err := rawtx.Decode(bytes)
-			must(t, err)
-			return v.Raw, tx
+		if v.Name == name {
+			return v.Raw
 		}
 	}
-	t.Fatal("there is no such transaction")
-	return "", nil
+	t.Fatalf("there is no transaction %q", name)
+	return ""
 }
 
 func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {

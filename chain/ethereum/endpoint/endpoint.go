@@ -127,10 +127,12 @@ type Endpoint struct {
 	sent    nonce.SentStore
 	cfg     Config
 	log     *slog.Logger
+	seldom  warnings
 	metrics *counters
 	methods *methods
 
 	chainID  uint64
+	paths    []string // of all endpoints, since Handler
 	lines    lines
 	feeds    feeds
 	receipts receipts
@@ -156,7 +158,7 @@ func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Co
 	}
 	e := &Endpoint{
 		nodes: nodes, chains: chains, events: events, sent: sent, cfg: cfg, chainID: id, methods: list,
-		log: log.With("component", "endpoint", "chain", nodes.ID()),
+		log: log.With("component", "endpoint", "chain", nodes.ID()), seldom: newWarnings(),
 	}
 	e.feeds.e = e
 	e.metrics = newMetrics(nodes.ID(), list.known(), func() float64 { return float64(e.feeds.len()) }, reg)

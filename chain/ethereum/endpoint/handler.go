@@ -42,6 +42,9 @@ func Handler(server *ws.Server, bounds ws.DialectConfig, endpoints ...*Endpoint)
 		paths = append(paths, e.Path())
 	}
 	slices.Sort(paths)
+	for _, e := range endpoints {
+		e.paths = paths
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		if len(paths) == 0 {
 			http.Error(w, "this gateway has no chain (--chain), so there is no Ethereum endpoint", http.StatusNotFound)

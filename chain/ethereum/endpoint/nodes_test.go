@@ -183,6 +183,9 @@ func (f *fakeNodes) Decode(raw []byte) (chain.Tx, error) {
 	if err != nil {
 		return chain.Tx{}, err
 	}
+	if tx.HasChainID && tx.ChainID != 1 {
+		return chain.Tx{}, &ethereum.OtherChainError{Want: 1, Is: tx.ChainID}
+	}
 	return chain.Tx{Account: tx.From.String(), Nonce: int64(tx.Nonce), Hash: tx.Hash}, nil
 }
 

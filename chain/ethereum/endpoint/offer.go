@@ -208,12 +208,12 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt
 	e.metrics.offered.WithLabelValues(sendWords[v.Class]).Inc()
 	switch {
 	case v.Class == chain.InPool, v.Class == chain.Used && e.whoUsed(sending, tx.Account, t.Nonce, t.Hash) == usedByThis:
-		o.used(ctx, t, attempt)
+		o.used(ctx, e, t, attempt)
 		e.setSent(t.Signer, t.Nonce, t.Hash, nonce.SentTaken, lookSettled)
 		e.tellSent(t.Signer, t.Nonce, attempt, t.Hash, "")
 	case v.Class == chain.Free, v.Class == chain.Refused && !v.Later:
 		e.setSent(t.Signer, t.Nonce, t.Hash, nonce.SentRefused, lookSettled)
-		o.log.Warn("a transaction whose outcome was not known is refused by all nodes: its sender may send another one of the nonce",
+		e.seldom.refused.warn(o.log, "a transaction whose outcome was not known is refused by all nodes: its sender may send another one of the nonce",
 			"signer", t.Signer, "nonce", t.Nonce, "tx", t.Hash.String(), "said", v.Message)
 	case v.Class == chain.Taken, v.Class == chain.Used:
 		o.delay(ctx, t, lookBlocked)
@@ -223,12 +223,12 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt
 }
 
 // used marks the nonce. Where that fails, the record says so when its hold ends.
-func (o *Offerer) used(ctx context.Context, t *nonce.Sent, attempt int64) {
+func (o *Offerer) used(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	err := o.owner.Do(ctx, &nonce.Op{Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true})
 	if err != nil {
-		o.log.Warn("a node has taken a transaction, and that was not recorded; it is when its hold ends", "signer", t.Signer, "nonce", t.Nonce, "error", err)
+		e.seldom.notMarked.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends", "signer", t.Signer, "nonce", t.Nonce, "error", err)
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"noncegate/chain"
+	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -56,7 +59,7 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 	}
 	s := &sending{e: e, call: c, raw: raw}
 	if s.tx, err = e.nodes.Decode(raw); err != nil {
-		return nil, invalid("transaction", "%s; nothing was sent", clip(err.Error()))
+		return nil, invalid("transaction", "%s; nothing was sent", clip(err.Error()+e.elsewhere(err)))
 	}
 	s.signer = e.nodes.ID() + ":" + s.tx.Account
 	c.About(s.signer, s.tx.Nonce)
@@ -64,6 +67,19 @@ func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 		return nil, c.Forbidden(access.RightMark)
 	}
 	return s, c.Charge(s.signer, false)
+}
+
+// elsewhere says where a transaction of another chain is to be sent to.
+func (e *Endpoint) elsewhere(err error) string {
+	other, ok := errors.AsType[*ethereum.OtherChainError](err)
+	if !ok {
+		return ""
+	}
+	path := Prefix + strconv.FormatUint(other.Is, 10)
+	if slices.Contains(e.paths, path) {
+		return "; send it to " + path + ", or sign it for chain " + strconv.FormatUint(other.Want, 10)
+	}
+	return "; this gateway has no " + path
 }
 
 // run keeps the transaction, records it, gives it to the nodes, and follows what they say. Once
@@ -140,7 +156,7 @@ func (s *sending) keep(ctx context.Context) *wire.Error {
 	case errors.Is(err, nonce.ErrSentFull):
 		return errFull(wire.StageQuota, nonce.ErrSentFull.Error())
 	case err != nil:
-		s.e.log.Warn("a transaction could not be stored, and was not sent", "signer", s.signer, "nonce", s.tx.Nonce, "error", err)
+		s.e.seldom.notKept.warn(s.e.log, "a transaction could not be stored, and was not sent", "signer", s.signer, "nonce", s.tx.Nonce, "error", err)
 		return errStore()
 	}
 	return nil
@@ -187,7 +203,7 @@ func (e *Endpoint) store(doing, signer string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		e.log.Warn("what became of a transaction was not stored; it is looked at again", "signer", signer, "doing", doing, "error", err)
+		e.seldom.notStored.warn(e.log, "what became of a transaction was not stored; it is looked at again", "signer", signer, "doing", doing, "error", err)
 	}
 }
 

@@ -383,3 +383,14 @@ func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
 	c.send(transaction(ada, 10, "beyond the window")).wantError(t, wire.CodeHoldLimit, "nothing was sent")
 	g.nodes.wantGiven(7, 8, 9)
 }
+
+func TestATransactionOfAnotherChainIsToldWhereItBelongs(t *testing.T) {
+	raw := vector(t, "access list") // of chain 10
+	g := startGateway(t)
+	const bothChains = "invalid_params: transaction: chainId must be 1, is 10: the transaction is for another chain; "
+	c := g.dial()
+	c.send(raw).wantError(t, wire.CodeInvalidParams, bothChains+"this gateway has no /eth/10; nothing was sent")
+	g.endpoint.paths = append(g.endpoint.paths, "/eth/10")
+	c.send(raw).wantError(t, wire.CodeInvalidParams, bothChains+"send it to /eth/10, or sign it for chain 1; nothing was sent")
+	g.nodes.wantGiven()
+}

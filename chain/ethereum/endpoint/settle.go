@@ -178,7 +178,7 @@ func (s *sending) follow(op *nonce.Op) {
 	}
 	if err != nil {
 		s.e.metrics.loose.Inc()
-		s.e.log.Warn("a transaction was sent, and what became of it was not recorded; it is when its hold ends",
+		s.e.seldom.loose.warn(s.e.log, "a transaction was sent, and what became of it was not recorded; it is when its hold ends",
 			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", op.Kind.String(), "error", err)
 	}
 }
@@ -242,7 +242,7 @@ func (s *sending) tell() {
 	why := ""
 	if s.before != nil {
 		why = reissued
-		s.e.log.Warn("a transaction took a nonce that was unknown for long: should the transaction of its former holder appear, only one of the two is executed",
+		s.e.seldom.reissued.warn(s.e.log, "a transaction took a nonce that was unknown for long: should the transaction of its former holder appear, only one of the two is executed",
 			"signer", s.signer, "nonce", s.tx.Nonce, "attempt", s.attempt, "former_attempt", s.before.Attempt)
 	}
 	s.e.tellSent(s.signer, s.tx.Nonce, s.attempt, s.tx.Hash, why)

@@ -27,6 +27,19 @@ type File struct {
 	v    *reload.Value[Rights]
 }
 
+// ReadFile reads a file once. The error is a sentence that names the file.
+func ReadFile(path string) (*Rights, error) {
+	contents, err := reload.ReadFile(path, maxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("rights file %w", err)
+	}
+	r, err := Parse(contents)
+	if err != nil {
+		return nil, fmt.Errorf("rights file %s: %w", path, err)
+	}
+	return r, nil
+}
+
 // Open reads the file, which must be good, and goes on reading it until Stop. The
 // error is a sentence that names the file.
 func Open(ctx context.Context, path string, cfg Config) (*File, error) {

@@ -218,8 +218,10 @@ func ParsePattern(s string) (text string, isPrefix bool, err error) {
 	if text, err = parse(text); err != nil {
 		return "", false, err
 	}
-	if id, inside := insideChainID(text); isPrefix && inside {
-		return "", false, fmt.Errorf("ends inside a chain id, so that signers of other chains fit it too; for chain %s alone it is eip155:%s:*", id, id)
+	if isPrefix {
+		if err := CheckPrefix(text); err != nil {
+			return "", false, err
+		}
 	}
 	if half := halfAddress.FindString(text); isPrefix && strings.ContainsFunc(half[min(1, len(half)):], unicode.IsUpper) {
 		return "", false, errHalf
@@ -227,11 +229,15 @@ func ParsePattern(s string) (text string, isPrefix bool, err error) {
 	return text, isPrefix, nil
 }
 
-// insideChainID reports whether a text that begins signers ends with a chain id, or with
-// the beginning of one: eip155:1 begins signers of the chains 1, 10 and 137.
-func insideChainID(text string) (id string, inside bool) {
+// CheckPrefix refuses a text that begins signers and ends with a chain id, or with the
+// beginning of one: eip155:1 begins signers of the chains 1, 10 and 137. The error goes
+// behind the pattern.
+func CheckPrefix(text string) error {
 	id, account := strings.CutPrefix(text, "eip155:")
-	return id, account && id != "" && !strings.Contains(id, ":")
+	if !account || id == "" || strings.Contains(id, ":") {
+		return nil
+	}
+	return fmt.Errorf("ends inside a chain id, so that signers of other chains fit it too; for chain %s alone it is eip155:%s:*", id, id)
 }
 
 // halfAddress is the beginning of an address at the end of a text. When it has capitals,

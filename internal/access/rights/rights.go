@@ -92,6 +92,12 @@ func (r *Rights) size() (principals, patterns int) { return len(r.principals), r
 // Knows reports whether a principal is in the file.
 func (r *Rights) Knows(principal string) bool { return r.principals[principal] != nil }
 
+// MayAnything reports whether a principal has a right on any signer.
+func (r *Rights) MayAnything(principal string) bool {
+	g := r.principals[principal]
+	return g != nil && len(g.exact)+len(g.prefixes) > 0
+}
+
 // May reports whether a principal has all of the rights on a signer, which is spelled
 // as nonce.ParseSigner returns it. It takes no lock and no allocation.
 func (r *Rights) May(principal string, want Right, signer string) bool {
