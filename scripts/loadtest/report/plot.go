@@ -53,7 +53,10 @@ func plotsOf(run *result.Run) []plot {
 // SVG is the drawing, "" of a plot without points.
 func (p plot) SVG() (template.HTML, error) {
 	last, high := 1.0, 1e-3
-	c := chart.Chart{Width: 900, Height: 300, DPI: 72, XAxis: chart.XAxis{Name: "s"}}
+	c := chart.Chart{
+		Width: 900, Height: 300, DPI: 72, XAxis: chart.XAxis{Name: "s"},
+		Background: chart.Style{Padding: chart.Box{Top: 30, Left: 10, Right: 20, Bottom: 10}}, // the legend is above
+	}
 	for _, l := range p.lines {
 		if len(l.points) == 0 {
 			continue

@@ -47,6 +47,7 @@ type client struct {
 
 	mu       sync.Mutex // guards what follows, and is held to write
 	out      []byte     // the last burst that was sent
+	text     []byte     // the last request of it
 	order    int64      // requests that were sent and are kept
 	requests []request  // by id less firstID; those of a burst are neighbours
 	bursts   []burst
@@ -129,7 +130,8 @@ func (c *client) sendLocked(due time.Duration) {
 	c.out = c.out[:0]
 	for i := at * n; i < (at+1)*n; i++ {
 		c.composeLocked(&c.requests[i], now)
-		c.out = appendRequest(c.out, firstID+i, &c.requests[i], c.number)
+		c.text = appendRequest(c.text[:0], firstID+i, &c.requests[i], c.number)
+		c.out = appendFrame(c.out, finText, c.text)
 	}
 	c.bursts[at] = burst{due: due, left: n}
 	c.sent++

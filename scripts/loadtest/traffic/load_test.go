@@ -60,13 +60,22 @@ func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
 		"signer-base": {func(l *Load) { l.Signers.Base = -1 }, func(l *Load) { l.Signers.Base = math.MaxInt64 }},
 		"zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
 		"subscribers": {func(l *Load) { l.Subscribers = -1 }},
-		"mix":         {func(l *Load) { l.Mix = Mix{Status: 1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Status: -1} }, func(l *Load) { l.Mix = Mix{Allocate: 1, Pairs: true} }, func(l *Load) { l.Mix.Allocate = math.Inf(1) }},
+		"mix":         {func(l *Load) { l.Mix = Mix{Shares: shares(0, 0, 0, 1)} }, func(l *Load) { l.Mix = Mix{Shares: shares(1, 0, 0, -1)} }, func(l *Load) { l.Mix = Mix{Shares: shares(1, 0, 0, 0), Pairs: true} }, func(l *Load) { l.Mix.Shares[Allocate] = math.Inf(1) }},
 	})
 }
 
+func shares(allocate, markUsed, markRecyclable, status float64) [methodCount]float64 {
+	return [methodCount]float64{allocate, markUsed, markRecyclable, status}
+}
+
+func parseMix(text string) (m Mix, err error) {
+	err = m.UnmarshalText([]byte(text))
+	return m, err
+}
+
 func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
-	m, err := ParseMix("allocate=6, markUsed=3,markRecyclable=0.5,status=0.5")
-	if want := (Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 0.5, Status: 0.5}); err != nil || m != want {
+	m, err := parseMix("allocate=6, markUsed=3,markRecyclable=0.5,status=0.5")
+	if want := (Mix{Shares: shares(6, 3, 0.5, 0.5)}); err != nil || m != want {
 		t.Fatalf("%+v, %v; want %+v", m, err, want)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -81,11 +90,11 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 			}
 		}
 	}
-	if m, err := ParseMix("pairs"); err != nil || m != (Mix{Pairs: true}) || m.shares()["markUsed"] != 0.5 || len(m.shares()) != 2 {
+	if m, err := parseMix("pairs"); err != nil || m != (Mix{Pairs: true}) || m.shares()["markUsed"] != 0.5 || len(m.shares()) != 2 {
 		t.Errorf("pairs are %+v, %v, with the shares %v", m, err, m.shares())
 	}
 	for _, text := range []string{"", "allocate", "pairs=1", "pairs,allocate=1", "allocate=x", "mint=1", "allocate=0", "status=1", "allocate=1,status=-1", "allocate=NaN", "allocate=1,"} {
-		if m, err := ParseMix(text); err == nil {
+		if m, err := parseMix(text); err == nil {
 			t.Errorf("%q was taken for %+v", text, m)
 		}
 	}

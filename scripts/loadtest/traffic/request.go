@@ -60,10 +60,9 @@ var heads = func() (heads [methodCount]string) {
 	return heads
 }()
 
-// appendRequest appends the frame of r. connection makes the hashes of different
+// appendRequest appends the text of r. connection makes the hashes of different
 // connections differ.
 func appendRequest(dst []byte, id int, r *request, connection int64) []byte {
-	dst, payload := openText(dst)
 	dst = append(dst, textID...)
 	dst = strconv.AppendInt(dst, int64(id), 10)
 	dst = append(dst, heads[r.method]...)
@@ -82,7 +81,7 @@ func appendRequest(dst []byte, id int, r *request, connection int64) []byte {
 		}
 		dst = append(dst, '"')
 	}
-	return closeText(append(dst, "}}"...), payload)
+	return append(dst, "}}"...)
 }
 
 // allocation is the text of an allocation that is asked for by itself.

@@ -75,7 +75,7 @@ func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
 		"closed loop": func(l *Load) { l.Mix = Mix{Pairs: true} },
 		"open loop":   func(l *Load) { l.Rate, l.Inflight, l.Mix = 300, 1, Mix{Pairs: true} },
 		"ramp-up":     func(l *Load) { l.Rate, l.RampUp = 100, time.Millisecond },
-		"mix":         func(l *Load) { l.Rate, l.Mix = 200, Mix{Allocate: 6, MarkUsed: 3, MarkRecyclable: 1, Status: 1} },
+		"mix":         func(l *Load) { l.Rate, l.Mix = 200, Mix{Shares: shares(6, 3, 1, 1)} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

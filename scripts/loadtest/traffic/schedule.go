@@ -12,9 +12,8 @@ const (
 	// leaves together, late by no more than that. Waking for every request would
 	// cost more than the requests.
 	minPause = 200 * time.Microsecond
-	// finePause is what is slept by the exact clock of pause; before that a
-	// timer is enough, and hears when the load ends.
-	finePause = 5 * time.Millisecond
+	// maxPause is the longest, after which it hears that the load has ended.
+	maxPause = 5 * time.Millisecond
 	// catchUp is how long a scheduler that is late when the load ends may still
 	// send what was due before.
 	catchUp = 100 * time.Millisecond
@@ -116,24 +115,10 @@ func (s *scheduler) sleepUntil(due time.Duration) bool {
 		default:
 		}
 		left := due - s.clock.now()
-		switch {
-		case left <= 0:
+		if left <= 0 {
 			return true
-		case left <= finePause:
-			s.pause(max(left, minPause))
-		default:
-			s.doze(left - finePause/2)
 		}
-	}
-}
-
-// doze sleeps roughly, and ends when quit is closed.
-func (s *scheduler) doze(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.quit:
+		s.pause(min(max(left, minPause), maxPause))
 	}
 }
 

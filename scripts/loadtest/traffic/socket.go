@@ -240,28 +240,6 @@ func appendFrame(dst []byte, op byte, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// openText appends the head of a text frame whose length is not known yet, and
-// returns where its payload begins; closeText writes the length. The payload
-// must be 126 to 65,535 bytes long, which one request of ours is but for padding
-// by spaces.
-func openText(dst []byte) (grown []byte, payload int) {
-	dst = append(dst, finText, maskBit|126, 0, 0, 0, 0, 0, 0)
-	return dst, len(dst)
-}
-
-const (
-	headBytes = 8   // what openText appends
-	shortest  = 126 // payload of a frame whose length takes two bytes
-)
-
-func closeText(dst []byte, payload int) []byte {
-	for len(dst)-payload < shortest {
-		dst = append(dst, ' ') // white space after a JSON text is allowed
-	}
-	binary.BigEndian.PutUint16(dst[payload-6:], uint16(len(dst)-payload))
-	return dst
-}
-
 // serverFrame splits the first frame off buf. size is its whole length, 0 when
 // buf does not hold all of it.
 func serverFrame(buf []byte) (op byte, payload []byte, size int) {

@@ -26,7 +26,7 @@ func TestRequestsAreMaskedFramesOfWhatTheProtocolAsksFor(t *testing.T) {
 		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, verify.Signer(1), big):                                      {method: MarkRecyclable, account: 1, nonce: big, attempt: 1},
 		fmt.Sprintf(`{"signer":%q}`, verify.Signer(2)):                                                                  {method: Status, account: 2},
 	} {
-		frame := appendRequest(nil, firstID, &r, 3)
+		frame := appendFrame(nil, finText, appendRequest(nil, firstID, &r, 3))
 		message := asServerReads(t, frame)
 		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":100000,"method":%q,"params":%s}`, wireNames[r.method], want)
 		if strings.TrimSpace(message) != want {
