@@ -44,7 +44,7 @@ type node struct {
 	noPending     int                // questions in a row in which it refused pending counts
 	pendingSaid   bool               // the log has it
 	faults        [abouts]fault      // in what it contradicts the others
-	verifiedDials uint64             // connections over HTTP up to the last question for its chain
+	verifiedDials uint64             // connections of no session up to the last question for its chain
 	checks        singleflight.Group // questions for its chain that others wait for
 	lastErr       string
 	announcements

@@ -120,11 +120,16 @@ func (s *subscription) openAt(ctx context.Context, n *node) (*RPCError, error) {
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, s.c.set.Timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(jsonrpc.ForOthers(ctx), s.c.set.Timeout, errTimeout)
 	defer cancel()
 	sub, refusal, err := n.link.Subscribe(ctx, session, s.params, s.push, s.drop)
 	if err != nil || refusal != nil {
 		return refusal, err
+	}
+	opened := &jsonrpc.Call{}
+	if n.recheck(ctx, session, []*jsonrpc.Call{opened}, asking{use: useCalls}); opened.Fail != nil {
+		sub.Close()
+		return nil, opened.Fail
 	}
 	s.mu.Lock()
 	s.current, s.at = sub, n

@@ -155,7 +155,7 @@ func (n *node) verify(ctx context.Context, session uint64) error {
 	return err
 }
 
-// recheck takes the answers back that came after a new connection over HTTP, if the node behind
+// recheck takes the answers back that came after a new connection of no session, if the node behind
 // it is of another chain, or does not say of which.
 func (n *node) recheck(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
 	answered := slices.ContainsFunc(calls, func(c *jsonrpc.Call) bool { return c.Fail == nil })
@@ -169,7 +169,7 @@ func (n *node) recheck(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 		if n.link.Dials() <= checked {
 			return
 		}
-		_, err, _ := n.checks.Do("", func() (any, error) { return nil, n.verify(ctx, session) })
+		_, err, _ := n.checks.Do("", func() (any, error) { return nil, n.verify(jsonrpc.ForOthers(ctx), session) })
 		if err == nil {
 			continue
 		}

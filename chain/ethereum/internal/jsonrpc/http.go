@@ -172,8 +172,8 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 // forOthers is the key of ForOthers.
 type forOthers struct{}
 
-// ForOthers returns a context for calls of others: while their large answers are read, those
-// to the gateway's own questions are read, too.
+// ForOthers returns a context for calls and subscriptions of others: while their large answers
+// are read, those to the gateway's own questions are read, too.
 func ForOthers(ctx context.Context) context.Context { return context.WithValue(ctx, forOthers{}, true) }
 
 // refused makes a StatusError of an answer, and returns its body if that may be

@@ -23,8 +23,8 @@ type Node interface {
 	// Session counts connections: what was found out about a node, such as its chain,
 	// holds for one session. 0: there is none now. Over HTTP it is always 1.
 	Session() uint64
-	// Dials counts connections over HTTP, which come and go without a session: behind a new one
-	// there may be another node. Over a WebSocket it is 0.
+	// Dials counts connections that come and go without a session, behind each of which there may
+	// be another node: those over HTTP, and the WebSockets for what is ForOthers.
 	Dials() uint64
 	// Reconnect ends the connection there is, if it is that of the session. Over HTTP
 	// it drops idle ones.
@@ -59,12 +59,12 @@ type Config struct {
 // first Do over HTTP.
 func Open(e *Endpoint, cfg Config) Node {
 	if e.WebSocket() {
-		return newSocket(e, cfg)
+		return newPair(e, cfg)
 	}
 	return newHTTP(e, cfg)
 }
 
 var (
 	_ Node = (*httpNode)(nil)
-	_ Node = (*socket)(nil)
+	_ Node = (*pair)(nil)
 )

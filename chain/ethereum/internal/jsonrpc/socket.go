@@ -2,7 +2,6 @@ package jsonrpc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,7 +37,7 @@ func newSocket(e *Endpoint, cfg Config) *socket {
 	return &socket{e: e, cfg: cfg, why: errNotConnected}
 }
 
-// Run implements Node.
+// Run keeps the node connected until ctx ends.
 func (s *socket) Run(ctx context.Context) {
 	pace := &backoff.ExponentialBackOff{
 		InitialInterval: minPause, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: s.cfg.MaxPause,
@@ -94,7 +93,7 @@ func (s *socket) current(session uint64) (*conn, error) {
 	return s.cur, nil
 }
 
-// Session implements Node.
+// Session is the number of the live connection; 0: none.
 func (s *socket) Session() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,30 +103,11 @@ func (s *socket) Session() uint64 {
 	return s.cur.session
 }
 
-// Reconnect implements Node.
+// Reconnect ends the connection of the session.
 func (s *socket) Reconnect(session uint64, reason error) {
 	if c, err := s.current(session); err == nil {
 		c.fail(reason)
 	}
-}
-
-// Do implements Node.
-func (s *socket) Do(ctx context.Context, session uint64, calls []*Call, limit int64) {
-	c, err := s.current(session)
-	if err != nil {
-		failAll(calls, err)
-		return
-	}
-	c.do(ctx, calls, limit)
-}
-
-// Subscribe implements Node.
-func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
-	c, err := s.current(session)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c.subscribe(ctx, params, notify, ended)
 }
 
 func (s *socket) dial(ctx context.Context) (*conn, error) {
@@ -155,6 +135,3 @@ func dialError(resp *http.Response, err error, e *Endpoint) error {
 	status, _ := statusOf(resp, e) // of its body gorilla keeps a part in memory
 	return fmt.Errorf("no WebSocket: %w", status)
 }
-
-// Dials implements Node.
-func (*socket) Dials() uint64 { return 0 }

@@ -106,6 +106,56 @@ func TestALostConnectionIsMadeAnewAndEndsWhatWasOnIt(t *testing.T) {
 	})
 }
 
+func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
+	withSocket(t, func(t *testing.T, r *rig) {
+		session := r.Session()
+		ask := func(ctx context.Context, method string) error {
+			call := NewCall(method)
+			r.Do(ctx, session, []*Call{call}, small)
+			return call.Fail
+		}
+		others := ForOthers(t.Context())
+		if err := ask(others, "eth_chainId"); err != nil {
+			t.Fatalf("a call before there is a connection for it: %v", err)
+		}
+		synctest.Wait()
+		let, answered := make(chan struct{}), make(chan error, 1)
+		r.fake.On("eth_wait", func([]json.RawMessage) (any, error) { <-let; return 1, nil })
+		go func() { answered <- ask(others, "eth_wait") }()
+		synctest.Wait()
+		p := r.Node.(*pair)
+		if a, b := underWay(p.own), underWay(p.others); a != 0 || b != 1 || r.Dials() != 1 {
+			t.Errorf("%d calls on the gateway's own connection, %d on that of others, which was made %d times; want 0, 1, 1", a, b, r.Dials())
+		}
+		if err := ask(t.Context(), "eth_chainId"); err != nil {
+			t.Errorf("beside a call of others: %v", err)
+		}
+		if close(let); <-answered != nil {
+			t.Error("the call of others failed")
+		}
+		p.others.Reconnect(0, errLate)
+		synctest.Wait()
+		if err := ask(others, "eth_chainId"); err != nil || r.Session() != session || len(r.changes) != 0 {
+			t.Errorf("without a connection for others: %v, in session %d", err, r.Session())
+		}
+		time.Sleep(time.Second)
+		if r.Dials() != 2 {
+			t.Errorf("it was connected %d times, want 2", r.Dials())
+		}
+	})
+}
+
+// underWay counts the calls that wait for an answer on the connection there is.
+func underWay(s *socket) int {
+	c, err := s.current(0)
+	if err != nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.pending)
+}
+
 func TestReconnectEndsOnlyTheSessionThatIsMeant(t *testing.T) {
 	withSocket(t, func(t *testing.T, r *rig) {
 		r.Reconnect(r.Session()+1, errLate)
