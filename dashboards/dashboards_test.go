@@ -132,9 +132,7 @@ var unshown = map[string]string{
 	"noncegate_chain_final_missing":       "an alert says it",
 	"noncegate_chain_absurd_counts_total": "0 as a rule, and in the log",
 	"noncegate_eth_offered_again_total":   "a detail of the unknown ones of eth_sends_total, which is shown",
-	"noncegate_receive_bytes":             "receive_waiting says when it matters",
 	"noncegate_receive_bytes_max":         "a setting, --max-receive-bytes",
-	"noncegate_receive_waiting":           "for a look when requests are slow to be read; docs/metrics.md says what it means",
 	"noncegate_redis_configured":          "a setting, which gateway_info says too",
 	"noncegate_redis_queued_events_max":   "8192, which the panel of the events that wait says",
 }
