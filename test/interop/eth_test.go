@@ -342,22 +342,6 @@ func TestRefusalsOfARealNode(t *testing.T) {
 	}
 }
 
-// A blob transaction is as long as no other.
-func TestLongABlobTransactionGoesThrough(t *testing.T) {
-	t.Parallel()
-	c := startChained(t)
-	tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	for _, scheme := range []string{"ws", "http"} {
-		var hash common.Hash
-		if err := c.dialEth(scheme).Client().CallContext(t.Context(), &hash, "eth_sendRawTransaction", hexutil.Bytes(c.sim.Raw(tx))); err != nil || hash != tx.Hash() {
-			t.Errorf("over %s: %v, %v", scheme, hash, err)
-		}
-	}
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Errorf("the transaction is %s", where)
-	}
-}
-
 // Which node of a cluster owns an account makes no difference.
 func TestEveryNodeOfAClusterSends(t *testing.T) {
 	t.Parallel()

@@ -211,30 +211,6 @@ func TestARefusalThatMeansNothingWasKeptIsFree(t *testing.T) {
 	})
 }
 
-func TestAnAuthorizationMovesTheNonceOfWhoSignedIt(t *testing.T) {
-	everywhere(t, func(w *world) {
-		t := w.t
-		from, moved := w.accounts[0], w.accounts[1]
-		tx := w.node.SignDelegations(from, chaintest.Payment{Nonce: 0}, w.node.Authorize(moved, common.Address{19: 0xaa}, 0))
-		w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool)
-		h := w.block()
-		want := []chain.Use{
-			{Account: name(from), Nonce: 0, Tx: chain.Hash(tx.Hash())},
-			{Account: name(moved), Nonce: 0, Tx: chain.Hash(tx.Hash()), Authorization: true},
-		}
-		if len(h.Uses) != 2 || h.Uses[0] != want[0] || h.Uses[1] != want[1] {
-			t.Errorf("uses %+v, want %+v", h.Uses, want)
-		}
-		if got := w.counts(h.Latest, from, moved); got[0] != 1 || got[1] != 1 {
-			t.Errorf("counts %v, want 1 and 1", got)
-		}
-		start, err := w.Start(t.Context(), []string{name(from), name(moved)})
-		if err != nil || start[0].Delegated || !start[1].Delegated {
-			t.Errorf("starts %+v, %v; want the second one delegated", start, err)
-		}
-	})
-}
-
 func TestABlockThatNobodyHasHasNoCounts(t *testing.T) {
 	everywhere(t, func(w *world) {
 		at := w.Status().Head
@@ -280,33 +256,6 @@ func TestCallsAndSubscriptionsAreAnsweredByTheNode(t *testing.T) {
 	})
 }
 
-func TestAReorganizationOfGethTakesTheTransactionBack(t *testing.T) {
-	for _, carrier := range []string{"http", "ws"} {
-		t.Run(carrier, func(t *testing.T) {
-			sim := chaintest.StartSim(t, chaintest.SimConfig{})
-			w := follow(t, sim.Node, carrier, sim.Accounts, func() { sim.Commit() })
-			from := w.accounts[0]
-			w.block()
-			number, _ := sim.Head()
-			sim.Finalize(number - 1)
-			w.until(func(h chain.Head) bool { return h.Final.Number == int64(number-1) })
-			w.send(from, chaintest.Payment{Nonce: 0})
-			old := w.block().Latest
-			if got := w.counts(old, from); got[0] != 1 {
-				t.Errorf("count %v, want 1", got)
-			}
-			sim.Reorg(1, false)
-			h := w.until(func(h chain.Head) bool { return h.Reorg != nil })
-			if h.Reorg.From != old || h.Reorg.Depth != 1 || h.FinalFell {
-				t.Errorf("head %+v with %+v, want a reorganization of one block", h, h.Reorg)
-			}
-			if got := w.counts(w.Status().Head, from); got[0] != 0 {
-				t.Errorf("count %v, want 0", got)
-			}
-		})
-	}
-}
-
 func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 	sim := chaintest.StartSim(t, chaintest.SimConfig{})
 	w := follow(t, sim.Node, "ws", sim.Accounts, func() { sim.Commit() })
@@ -321,28 +270,6 @@ func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 	h := w.block()
 	if len(h.Uses) != 1 || h.Uses[0] != (chain.Use{Account: name(from), Nonce: 0, Tx: chain.Hash(tx.Hash())}) {
 		t.Errorf("uses %+v, want that of the blob transaction", h.Uses)
-	}
-}
-
-func TestOfTwoNodesTheOneThatIsBehindIsNotAsked(t *testing.T) {
-	sim := chaintest.StartSim(t, chaintest.SimConfig{})
-	proxy := chaintest.StartProxy(t, sim)
-	w := follow(t, sim.Node, "http", sim.Accounts, func() { sim.Commit() }, proxy.URL())
-	proxy.Lag(0) // it stops here
-	from := w.accounts[0]
-	for n := range uint64(3) {
-		w.send(from, chaintest.Payment{Nonce: n})
-		w.block()
-	}
-	late := time.Now().Add(net)
-	for w.Status().Nodes[1].Lag <= 3 && time.Now().Before(late) {
-		w.block()
-	}
-	if got := w.counts(w.Status().Head, from); got[0] != 3 {
-		t.Errorf("count %v, want 3", got)
-	}
-	if s := w.Status().Nodes; s[0].Lag != 0 || s[1].Lag <= 3 {
-		t.Errorf("nodes %+v, want the second one behind", s)
 	}
 }
 
