@@ -62,11 +62,18 @@ func (c *Call) About(signer string, n int64) { c.signer, c.nonce, c.hasNonce = s
 func (c *Call) Forbidden(right access.Right) *wire.Error { return forbidden(right) }
 
 // Charge counts the call against the quota of a signer; reads: against that of what only reads.
+// What does not only read may be the first use of the signer, and counts as such.
 func (c *Call) Charge(signer string, reads bool) *wire.Error {
-	if c.of.srv.signers == nil {
+	now := time.Now()
+	if c.of.srv.signers != nil {
+		if _, err := c.of.srv.chargeSigner(signer, reads, now); err != nil {
+			return err
+		}
+	}
+	if reads {
 		return nil
 	}
-	_, err := c.of.srv.chargeSigner(signer, reads, time.Now())
+	_, err := c.of.srv.chargeNew(&c.who.identity, signer, now)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -33,9 +34,39 @@ func (c *conn) charge(requests []*request) *wire.Error {
 		}
 	}
 	if c.srv.signers != nil {
-		return c.chargeSigners(requests, now)
+		if err := c.chargeSigners(requests, now); err != nil {
+			return err
+		}
+	}
+	return c.chargeNew(requests, now)
+}
+
+// chargeNew counts the signers of allocations that are new here. As with chargeSigners, what was
+// taken for those before one that is refused stays taken, and they are not new the next time.
+func (c *conn) chargeNew(requests []*request, now time.Time) *wire.Error {
+	for _, r := range requests {
+		if r.err != nil || r.op.Kind != nonce.KindAllocate {
+			continue
+		}
+		if wait, err := c.srv.chargeNew(&c.identity, r.op.Signer, now); err != nil {
+			c.rest = restOf(wait)
+			return err
+		}
 	}
 	return nil
+}
+
+// chargeNew counts a signer that this node has not seen, for which the nodes of its chain are
+// asked and a row is made, against the quota of who names it.
+func (s *Server) chargeNew(g *identity, signer string, now time.Time) (wait time.Duration, err *wire.Error) {
+	if g.account == nil {
+		return 0, nil
+	}
+	wait, ok := g.account.First(s.seen, signer, g.session.Quota().NewSigners, now)
+	if ok {
+		return 0, nil
+	}
+	return wait, busyQuota("the new signers a minute of this principal are used up", wait)
 }
 
 func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {

@@ -57,6 +57,7 @@ type Server struct {
 
 	principals *quota.Principals
 	signers    *quota.Signers     // nil: no limit for one signer
+	seen       *quota.Seen        // signers that were counted as new
 	reads      *quota.Signers     // the same for what only reads, so that a reader uses up nothing else; nil with signers
 	names      *backpressure.Gate // signers that subscriptions of clients name
 	receiving  *receiving
@@ -96,7 +97,7 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
-		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), reads: quota.NewSigners(cfg.Signers), names: backpressure.NewGate(nodeNames),
+		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), reads: quota.NewSigners(cfg.Signers), seen: quota.NewSeen(), names: backpressure.NewGate(nodeNames),
 		conns:          newRegistry(cfg.MaxConnections),
 		logForbidden:   rate.Sometimes{Interval: time.Second},
 		logMisdirected: rate.Sometimes{Interval: time.Second},

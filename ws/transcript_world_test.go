@@ -314,7 +314,7 @@ func rightNamed(word string) access.Right {
 func (p *transcript) limit(a []string) error {
 	var q access.Quota
 	fields := map[string]any{
-		"rate": &q.RequestsPerSecond, "burst": &q.Burst, "connections": &q.Connections, "subscriptions": &q.Subscriptions, "open-holds": &q.OpenHolds,
+		"rate": &q.RequestsPerSecond, "burst": &q.Burst, "connections": &q.Connections, "subscriptions": &q.Subscriptions, "open-holds": &q.OpenHolds, "new-signers": &q.NewSigners,
 	}
 	for _, word := range a[1:] {
 		name, value, _ := strings.Cut(word, "=")

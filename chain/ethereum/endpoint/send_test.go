@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -393,4 +394,19 @@ func TestATransactionOfAnotherChainIsToldWhereItBelongs(t *testing.T) {
 	g.endpoint.paths = append(g.endpoint.paths, "/eth/10")
 	c.send(raw).wantError(t, wire.CodeInvalidParams, bothChains+"send it to /eth/10, or sign it for chain 1; nothing was sent")
 	g.nodes.wantGiven()
+}
+
+func TestASignerThatIsNewIsCountedWhenAWalletSends(t *testing.T) {
+	p := who(map[string]access.Right{"alice": access.RightAllocate | access.RightMark})
+	p.Limit("alice", access.Quota{NewSigners: 1})
+	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
+	first, second := "0x"+strings.Repeat("a", 40), "0x"+strings.Repeat("b", 40)
+	for _, account := range []string{first, second} {
+		g.nodes.at(account, chain.Start{})
+	}
+	alice := g.dialAs("alice")
+	alice.send(transaction(first, 0, "x"))
+	alice.send(transaction(first, 1, "y"))
+	alice.send(transaction(second, 0, "x")).wantError(t, wire.CodeServerBusy, "the new signers a minute of this principal are used up")
+	g.nodes.wantGiven(0, 1)
 }

@@ -21,13 +21,14 @@ type Usage struct {
 
 type usage struct {
 	requests      bucket
+	signers       bucket // that were new
 	subscriptions atomic.Int64
 	names         atomic.Int64
 }
 
 // NewPrincipals makes an empty table.
 func NewPrincipals() *Principals {
-	return &Principals{newTable[string](maxIdle, func(u *usage, now time.Time) bool { return u.requests.full(now) })}
+	return &Principals{newTable[string](maxIdle, func(u *usage, now time.Time) bool { return u.requests.full(now) && u.signers.full(now) })}
 }
 
 // Enter counts a connection of a principal, of which there may be so many; 0: any

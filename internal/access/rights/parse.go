@@ -44,6 +44,7 @@ type quotaFields struct {
 	Connections       *whole   `yaml:"connections"`
 	Subscriptions     *whole   `yaml:"subscriptions"`
 	OpenHolds         *whole   `yaml:"openHolds"`
+	NewSigners        *whole   `yaml:"newSignersPerMinute"`
 }
 
 // whole is a whole number. Package yaml would cut off what is behind a decimal point.
@@ -284,6 +285,7 @@ func (q quotaFields) over(base Quota) (Quota, error) {
 		{q.Connections, &base.Connections},
 		{q.Subscriptions, &base.Subscriptions},
 		{q.OpenHolds, &base.OpenHolds},
+		{q.NewSigners, &base.NewSigners},
 	} {
 		if n.from != nil {
 			*n.to = int(*n.from)

@@ -74,6 +74,7 @@ type Quota struct {
 	Connections       int     // to one node
 	Subscriptions     int     // to one node
 	OpenHolds         int     // of one node
+	NewSigners        int     // a minute, and at once, at one node
 }
 
 // Rights is a file that was read. It does not change.

@@ -27,7 +27,7 @@ principals:
     - {rights: [subscribe], signers: ["*"]}
 quotas:
   relayer-1: {requestsPerSecond: 2.5, connections: 0}
-defaultQuota: {requestsPerSecond: 50, burst: 200, connections: 5, subscriptions: 7, openHolds: 9}
+defaultQuota: {requestsPerSecond: 50, burst: 200, connections: 5, subscriptions: 7, openHolds: 9, newSignersPerMinute: 6}
 `
 
 func parse(t testing.TB, text string) *rights.Rights {
@@ -114,10 +114,10 @@ func TestPrincipalsWithoutLimitsAreWarnedOf(t *testing.T) {
 
 func TestQuotasAreTheDefaultButForWhatIsGiven(t *testing.T) {
 	r := parse(t, example)
-	if got, want := r.Quota("relayer-1"), (rights.Quota{RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9}); got != want {
+	if got, want := r.Quota("relayer-1"), (rights.Quota{RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9, NewSigners: 6}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := r.Quota("idle"), (rights.Quota{RequestsPerSecond: 50, Burst: 200, Connections: 5, Subscriptions: 7, OpenHolds: 9}); got != want {
+	if got, want := r.Quota("idle"), (rights.Quota{RequestsPerSecond: 50, Burst: 200, Connections: 5, Subscriptions: 7, OpenHolds: 9, NewSigners: 6}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := parse(t, "principals: {a: []}").Quota("a"); got != (rights.Quota{}) {
