@@ -38,8 +38,9 @@ func main() {
 	k.FatalIfErrorf(k.Run())
 }
 
-// with does something with what runs of an axis need: its gateways and a PostgreSQL.
-func with(ctx context.Context, axis, forward string, do func(torture.Options) error) error {
+// with does something with what runs of an axis need: its gateways, or one that was built
+// already, and a PostgreSQL.
+func with(ctx context.Context, axis, forward, gateway string, do func(torture.Options) error) error {
 	a, err := torture.AxisNamed(axis)
 	if err != nil {
 		return err
@@ -49,9 +50,14 @@ func with(ctx context.Context, axis, forward string, do func(torture.Options) er
 		return err
 	}
 	defer os.RemoveAll(dir)
-	o := torture.Options{Axis: a, Forward: forward}
-	if err := torture.Build(ctx, &o, dir); err != nil {
-		return err
+	if a.File && gateway != "" {
+		return errors.New("--gateway: the axis sqlite needs a gateway whose disk is traced, and builds it")
+	}
+	o := torture.Options{Axis: a, Forward: forward, Gateway: gateway}
+	if gateway == "" {
+		if err := torture.Build(ctx, &o, dir); err != nil {
+			return err
+		}
 	}
 	if a.File {
 		return do(o)
@@ -67,12 +73,13 @@ type campaignCmd struct {
 	Passes int           `default:"1" help:"How often each combination of faults is broken, those already done included."`
 	Dir    string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave; a folder for each axis."`
 	Limit  time.Duration `default:"0" help:"Stop each campaign after this time; 0: never."`
+	builtCmd
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
 	var failures []error
 	for _, axis := range c.Axis {
-		err := with(ctx, axis, "both", func(o torture.Options) error {
+		err := with(ctx, axis, "both", c.Gateway, func(o torture.Options) error {
 			failed, err := torture.Campaign(ctx, torture.CampaignConfig{
 				Passes: c.Passes, Dir: filepath.Join(c.Dir, axis), Limit: c.Limit, Options: o, Out: os.Stdout,
 			})
@@ -88,16 +95,22 @@ func (c *campaignCmd) Run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
+// builtCmd has a gateway that was built already.
+type builtCmd struct {
+	Gateway string `help:"A gateway that was built already, instead of a new one; its clock is never wrong."`
+}
+
 type runCmd struct {
 	Axis    string   `arg:"" help:"The axis: postgres, engine, chain or sqlite."`
 	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
 	Faults  []string `help:"Names of the faults."`
 	Dir     string   `default:"torture-out" help:"Where everything of the run is kept."`
 	Forward string   `default:"" help:"Given to the gateways' --forward."`
+	builtCmd
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	return with(ctx, c.Axis, c.Forward, func(o torture.Options) error {
+	return with(ctx, c.Axis, c.Forward, c.Gateway, func(o torture.Options) error {
 		o.Points = 8
 		p := torture.Plan{Seed: c.Seed, Faults: o.ForSeed(c.Seed), Options: o, Dir: c.Dir, KeepAll: true}
 		if len(c.Faults) > 0 {
