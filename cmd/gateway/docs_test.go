@@ -17,6 +17,7 @@ var flagWord = regexp.MustCompile(`--[a-z][a-z0-9-]*[a-z0-9]`)
 var foreignFlags = []string{
 	"--help", "--version", "--rows", "--faults", "--root", "--port", "--block-time",
 	"--now", "--build", "--format", "--from-literal", "--from-file", "--key",
+	"--private-key", "--value",
 }
 
 // toolPages describe other programs of this tree, whose flags those programs check.
