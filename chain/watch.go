@@ -260,11 +260,11 @@ func (s *signer) blockedLocked(now time.Time) bool {
 	if k.nonce != s.mined || k.since.IsZero() {
 		*k = stuck{nonce: s.mined, since: now, above: now}
 	}
-	if next <= s.mined+1 {
+	if next <= s.mined+1 && !s.windowOverLocked() {
 		k.above = now
 	}
 	is := s.notes[s.mined]
-	if next <= s.mined || next == s.mined+1 && (is == nil || is.hashes == "") {
+	if next <= s.mined || next == s.mined+1 && (is == nil || is.hashes == "") && !s.windowOverLocked() {
 		k.since = now
 		return false
 	}
@@ -273,6 +273,13 @@ func (s *signer) blockedLocked(now time.Time) bool {
 		every *= 3
 	}
 	return now.Sub(k.since) >= s.t.gapAfter() && now.Sub(k.looked) >= every
+}
+
+// windowOverLocked reports whether new nonces are refused for the window: then they wait too. A count
+// that proved wrong leaves the cursor so, with nothing held or sent behind the lowest open nonce.
+func (s *signer) windowOverLocked() bool {
+	window := s.t.cfg.window(s.name, s.delegated)
+	return s.next.Load() >= s.windowFromLocked()+window
 }
 
 // ask asks the nodes, and does what follows.
@@ -455,7 +462,7 @@ func (s *signer) closeGapLocked() []nonce.Event {
 // blocking makes a gap of what the store says about a nonce that no node has seen and those above
 // it; and tells that its transaction is in no pool, unless a node that failed may have it.
 func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.Time) (events []nonce.Event) {
-	gap, more := nonce.Gap{Kind: nonce.WatchGap, Nonce: n, Since: now}, page.NextFrom >= 0
+	gap, more, released := nonce.Gap{Kind: nonce.WatchGap, Nonce: n, Since: now}, page.NextFrom >= 0, false
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		switch {
@@ -464,6 +471,7 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 		case row.Status != nonce.Released:
 			gap.Blocked++
 		}
+		released = released || row.Status == nonce.Released
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -478,7 +486,7 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 	}
 	k.seen = k.seen && failed
 	switch {
-	case gap.Blocked > 0 || more:
+	case gap.Blocked > 0 || more || !released && gap.Status != nonce.Held && s.windowOverLocked():
 		gap.Since = k.above
 		if now.Sub(k.above) < s.t.gapAfter() {
 			return events

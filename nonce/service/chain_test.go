@@ -247,6 +247,29 @@ func TestAnUnknownHoldEndsByAMarkOrARelease(t *testing.T) {
 	})
 }
 
+func TestWhatAWrongCountSkippedIsRepairedOneAfterTheOther(t *testing.T) {
+	onChain(t, nonce.ChainView{Known: true, Window: 16}, func(t *testing.T, n *node, b *book) {
+		n.want("allocate -> 0#1")
+		b.says(func(v *nonce.ChainView) { v.Mined = 30 })
+		n.want("used 0#1 hash=1 -> CONSUMED", "status -> next 30 floor 0 held 0 released 0 consumed 30")
+		b.says(func(v *nonce.ChainView) { v.Mined = 1 })
+		n.want("allocate -> window 16 lowest 1", "repair 2 -> conflict")
+		for at := int64(1); at < 30; at++ {
+			b.says(func(v *nonce.ChainView) { v.Mined = at })
+			hold, was, _ := strings.Cut(n.run("repair"), " ")
+			if !strings.HasPrefix(hold, fmt.Sprintf("%d#", at)) || was != "was #0 0/" {
+				t.Fatalf("at %d: a repair of %s, %s", at, hold, was)
+			}
+			n.want("used "+hold+" hash=2 -> CONSUMED")
+			if at == 2 {
+				n.want("floor 20 -> floor 20 next 30")
+			}
+		}
+		b.says(func(v *nonce.ChainView) { v.Mined = 30 })
+		n.want("repair -> conflict", "allocate -> 30#1")
+	})
+}
+
 func TestZeroMeansUnknownUntilSomebodyKnows(t *testing.T) {
 	onChain(t, nonce.ChainView{Known: true}, func(t *testing.T, n *node, b *book) {
 		b.says(func(*nonce.ChainView) { b.unseen = true })
