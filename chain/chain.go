@@ -85,8 +85,9 @@ type Count struct {
 	// node, and 0 where nothing is settled: Used is then 0.
 	Used  int64
 	Nodes int
-	// Hint is the greatest number that any node claims. Nothing may follow from it that does
-	// not wait for a settled one.
+	// Hint is, where nothing is settled, what one node claims and no other contradicts: they are
+	// away, or behind. Nothing may follow from it that does not wait for a settled one. 0: there
+	// is none.
 	Hint int64
 	// Loose: Used comes from a node that gives its pool's count for every block. It may fall
 	// again, and nothing final follows from it.

@@ -129,6 +129,7 @@ func (c *Chains) ready(name string, anew bool, wait time.Duration, done func()) 
 type State struct {
 	Head         int64
 	Mined, Final int64
+	Claimed      int64 // a count above Mined that one node gives while the others are away or behind; 0: none does
 	FinalKnown   bool
 	Window       int64
 	Trouble      *nonce.Gap // what keeps the lowest open nonce from being mined; nil: nothing that is known
@@ -173,7 +174,7 @@ func (c *Chains) State(name string) (st State, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st = State{Head: t.number(), Mined: v.Mined, Final: v.Final, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
+	st = State{Head: t.number(), Mined: v.Mined, Final: v.Final, Claimed: v.Claimed, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
 	if s.gap != nil {
 		gap := *s.gap
 		st.Trouble = &gap

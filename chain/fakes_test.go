@@ -31,6 +31,7 @@ type fakeChain struct {
 	pending map[string]int64
 	code    map[string]bool // delegated
 	quarrel bool            // nodes disagree
+	alone   bool            // one node answers, and the others are away
 	nodes   int             // how many there are; 0: one
 	pool    map[int64]Sighting
 	failed  bool // a node cannot be asked
@@ -78,6 +79,9 @@ func (c *fakeChain) Counts(_ context.Context, at Block, accounts []string) ([]Co
 			out[i].Used = c.final[a]
 		}
 		if c.quarrel {
+			out[i] = Count{}
+		}
+		if c.alone {
 			out[i] = Count{Hint: out[i].Used}
 		}
 	}

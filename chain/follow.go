@@ -86,6 +86,7 @@ func (t *Tracker) follower(ctx context.Context) {
 			t.unsettle(forkOf(p.reorg))
 		}
 		all = !t.askCounts(ctx, h, all || p.skipped || p.reorg != nil)
+		t.askClaims(ctx, h)
 		if all || t.unsettled() {
 			again.Reset(countAgain)
 		}
@@ -240,6 +241,10 @@ func (t *Tracker) unsettle(fork int64) {
 		if s.known && s.minedAt > fork {
 			s.fell, s.stale = true, true
 		}
+		if s.claimAt > fork {
+			s.claim, s.claimAt = 0, fork
+			s.publishLocked()
+		}
 		for _, k := range s.notes {
 			if k.seen == Mined {
 				k.seen, k.looked = Absent, time.Time{}
@@ -292,6 +297,47 @@ func (t *Tracker) askCounts(ctx context.Context, h *Head, all bool) bool {
 		}
 	}
 	return t.counts(ctx, h.Agreed, asked, func(s *signer, c Count) { t.counted(s, c, h.Agreed) })
+}
+
+// askClaims asks for the counts at the newest block where not two nodes have it, of those that may
+// soon have no nonce left in their window, or of all with something open where it is so for long.
+func (t *Tracker) askClaims(ctx context.Context, h *Head) {
+	if h.Agreed == h.Latest {
+		return
+	}
+	var asked []*signer
+	behind := h.Latest.Number - h.Agreed.Number
+	for _, s := range t.all() {
+		s.mu.Lock()
+		next := s.next.Load()
+		near := behind > 1 || next-s.windowFromLocked() >= s.view.Load().Window/2
+		if s.known && s.watched.Load() && next > s.mined && s.claimAt < h.Latest.Number && near && len(asked) < maxCounts {
+			asked = append(asked, s)
+		}
+		s.mu.Unlock()
+	}
+	t.counts(ctx, h.Latest, asked, func(s *signer, c Count) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.claimedLocked(max(c.Used, c.Hint), h.Latest.Number)
+	})
+}
+
+// claimedLocked follows a count that is not settled: new nonces are bounded by it where it is
+// higher, because the other nodes may be away for long. Nothing else follows from it.
+func (s *signer) claimedLocked(used, at int64) {
+	if at < s.claimAt {
+		return
+	}
+	if s.claim, s.claimAt = used, at; absurdRise(s.mined, s.minedAt, used, at) {
+		s.claim = 0
+	}
+	s.publishLocked()
+}
+
+// absurdRise reports whether no chain can have used so many nonces between two blocks.
+func absurdRise(from, fromAt, to, at int64) bool {
+	return to > from && (to-from)/mostPerBlock > max(at-fromAt, 0)
 }
 
 // counts asks batch after batch, and reports whether all were answered.
@@ -353,8 +399,10 @@ const (
 func (t *Tracker) counted(s *signer, c Count, at Block) {
 	s.mu.Lock()
 	before, fell, guessed := s.mined, s.fell, s.guessed
-	blocks := max(at.Number-s.minedAt, 0) + 1
-	absurd := c.Nodes == 1 && c.Used > before && (c.Used-before)/mostPerBlock >= blocks
+	absurd := c.Nodes == 1 && absurdRise(before, s.minedAt, c.Used, at.Number)
+	if c.Nodes == 0 {
+		s.claimedLocked(c.Hint, at.Number)
+	}
 	switch {
 	case c.Nodes == 0, absurd, c.Loose && !guessed && !fell:
 		s.stale = s.stale || !c.Loose
@@ -369,6 +417,9 @@ func (t *Tracker) counted(s *signer, c Count, at Block) {
 	}
 	events, wrong, odd := s.countLocked(c.Used, at.Number)
 	s.guessed = c.Loose
+	if s.claimAt <= at.Number {
+		s.claim = 0
+	}
 	s.publishLocked()
 	s.mu.Unlock()
 	switch {

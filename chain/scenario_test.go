@@ -128,7 +128,11 @@ func (w *world) show(command string, args []string) (shown []string) {
 		if !v.Known {
 			return []string{"not known"}
 		}
-		return []string{fmt.Sprintf("mined %d final %d start %d window %d", v.Mined, v.Final, v.Start, v.Window)}
+		shown := fmt.Sprintf("mined %d final %d start %d window %d", v.Mined, v.Final, v.Start, v.Window)
+		if v.Claimed != 0 {
+			shown += fmt.Sprint(" claimed ", v.Claimed)
+		}
+		return []string{shown}
 	case "unseen":
 		return []string{fmt.Sprint(w.chains.Signer(names[args[0]]).Unseen(number(w.t, args[1]), number(w.t, args[2])))}
 	case "lookat":
@@ -225,6 +229,8 @@ func (w *world) setChain(args []string) {
 			c.code[who] = true
 		case "quarrel":
 			c.quarrel = value == "yes"
+		case "alone":
+			c.alone = value == "yes"
 		case "nodes":
 			c.nodes = int(number(w.t, value))
 		case "away":
@@ -278,7 +284,7 @@ func (w *world) parseUses(args []string) (uses []Use) {
 	return uses
 }
 
-// parseHead reads skipped, fell, final=NUMBER and uses.
+// parseHead reads skipped, fell, final=NUMBER, agreed=NUMBER and uses.
 func (w *world) parseHead(args []string, h Head) Head {
 	w.t.Helper()
 	h.Latest = Block{Number: w.number, Time: time.Unix(12*w.number, 0)}
@@ -293,6 +299,8 @@ func (w *world) parseHead(args []string, h Head) Head {
 			h.FinalStands = true
 		case arg == "fell":
 			h.FinalFell = true
+		case strings.HasPrefix(arg, "agreed="):
+			h.Agreed = Block{Number: number(w.t, strings.TrimPrefix(arg, "agreed="))}
 		case strings.HasPrefix(arg, "final="):
 			h.Final = Block{Number: number(w.t, strings.TrimPrefix(arg, "final=")), Hash: Hash{'f'}}
 		default:

@@ -43,6 +43,8 @@ type signer struct {
 	startAt   time.Time // when an answer said so last
 	delegated bool
 	anew      bool            // somebody waits for what nodes have of the lowest open nonce
+	claim     int64           // a count that one node gives and none contradicts; it is settled neither way
+	claimAt   int64           // number of the block at which that was so
 	ahead     int64           // the greatest count that a node gave, as a hint
 	aheadAt   time.Time       // and since when it is above mined
 	notes     map[int64]*note // of nonces from final on; nil: none
@@ -350,7 +352,7 @@ func (s *signer) publishLocked() {
 		return
 	}
 	v := &nonce.ChainView{
-		Known: s.known, Guessed: s.guessed, Mined: s.mined, Final: s.final, Start: s.start,
+		Known: s.known, Guessed: s.guessed, Mined: s.mined, Final: s.final, Start: s.start, Claimed: s.claimLocked(),
 		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor), Trouble: s.trouble,
 	}
 	s.view.Store(v)
@@ -377,6 +379,18 @@ func (s *signer) begin(st Start) (events []nonce.Event) {
 	s.began.Store(time.Now().UnixNano())
 	return events
 }
+
+// claimLocked is a count above mined that one node claims while the others are away or behind; 0:
+// there is none.
+func (s *signer) claimLocked() int64 {
+	if s.claim <= s.mined {
+		return 0
+	}
+	return s.claim
+}
+
+// windowFromLocked is where the window begins: new nonces are below it plus the window.
+func (s *signer) windowFromLocked() int64 { return max(s.mined, min(s.claim, s.next.Load())) }
 
 // hintLocked follows a count that a node gives, and which nothing has settled: it keeps a nonce from
 // being repaired, and not for longer than a gap needs to be called one, because the node may be wrong.

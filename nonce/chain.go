@@ -47,8 +47,11 @@ type ChainView struct {
 	// a count that a node gives and that is not settled; 0: none does.
 	RepairOld bool
 	Ahead     int64
-	// Window bounds new nonces: they are below Mined + Window. 0: it does not.
-	Window int64
+	// Window bounds new nonces: they are below Mined + Window. 0: it does not. Claimed, above Mined,
+	// is a count that one of several nodes gives while the others are away or behind; the window
+	// begins there, and nothing else follows. 0: there is none.
+	Window  int64
+	Claimed int64
 	// UnknownFor is how long a hold stays unknown before it may be released; 0: until
 	// somebody knows.
 	UnknownFor time.Duration

@@ -188,11 +188,14 @@ const (
 
 // ChainStatus is what a chain says of a signer, as far as the node that answers knows.
 type ChainStatus struct {
-	Mined  int64  `json:"mined"`            // nonces below it are used, at the head
-	Final  *int64 `json:"final,omitempty"`  // and at the final block; nil: not known
-	Window int64  `json:"window,omitempty"` // new nonces are below Mined plus this; 0: no bound
-	Head   int64  `json:"head"`             // the number of the block at which that was so
-	Gap    *Gap   `json:"gap,omitempty"`    // nil: no nonce is known to block others
+	Mined int64  `json:"mined"`           // nonces below it are used, at the head
+	Final *int64 `json:"final,omitempty"` // and at the final block; nil: not known
+	// Claimed is a count above Mined that one of several nodes gives while the others are away or
+	// behind. It is not settled: only the window begins there. 0: there is none.
+	Claimed int64 `json:"claimed,omitempty"`
+	Window  int64 `json:"window,omitempty"` // new nonces are below Mined plus this; 0: no bound
+	Head    int64 `json:"head"`             // the number of the block at which that was so
+	Gap     *Gap  `json:"gap,omitempty"`    // nil: no nonce is known to block others
 	// Stuck: nodes have the transaction of the lowest nonce that the chain has not used, and it is
 	// not mined for long. Dropped: no node has it any more, and nothing waits behind it.
 	Stuck   *Gap `json:"stuck,omitempty"`

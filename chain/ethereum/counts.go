@@ -3,6 +3,7 @@ package ethereum
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,6 +75,9 @@ func (c *Client) merge(at chain.Block, accounts []string, nodes []*node, replies
 		}
 		c.tellDifference(firm, account, at)
 		count, settled := c.settle(firm, loose)
+		if !settled && c.forked() {
+			count.Hint = 0
+		}
 		counts[i] = count
 		if !settled || count.Loose {
 			continue
@@ -99,7 +103,7 @@ func (c *Client) merge(at chain.Block, accounts []string, nodes []*node, replies
 // settle makes one count of what nodes said. What nodes say whose counts ignore the block
 // settles only where there are no others.
 func (c *Client) settle(firm, loose tally) (chain.Count, bool) {
-	count := chain.Count{Hint: max(firm.greatest, loose.greatest)}
+	var count chain.Count
 	votes := firm
 	if count.Loose = !slices.ContainsFunc(c.nodes, (*node).firm); count.Loose {
 		votes = loose
@@ -107,23 +111,61 @@ func (c *Client) settle(firm, loose tally) (chain.Count, bool) {
 	needed := min(2, len(c.nodes))
 	used, nodes := votes.most()
 	if nodes < needed {
-		count.Loose = false
-		return count, false
+		return chain.Count{Hint: unopposed(firm, loose)}, false
 	}
 	count.Used, count.Nodes = used, nodes
 	return count, true
 }
 
+// forked reports whether a node that answers has another branch than the one that counts, so that
+// it contradicts the others in all.
+func (c *Client) forked() bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.upLocked() && !n.onBranch && !n.distrusted && n.lag <= int64(c.set.Lag)
+	})
+}
+
+// unopposed is the one count that nodes gave which may be believed; 0 where there are two. A pool
+// has at least what blocks have, so that only a lower count of one contradicts.
+func unopposed(firm, loose tally) int64 {
+	count, several := firm.only()
+	pools, differ := loose.only()
+	switch {
+	case several || firm.answers > 0 && loose.answers > 0 && slices.Min(slices.Collect(maps.Keys(loose.votes))) < count:
+		return 0
+	case firm.answers > 0:
+		return count
+	case differ:
+		return 0
+	}
+	return pools
+}
+
 // tally are the counts that nodes gave of one account.
 type tally struct {
-	answers  int
-	greatest int64
-	votes    map[int64]int
+	answers int
+	votes   map[int64]int
+}
+
+// only is the one count for which there are votes; 0 where there is none. several: there are others.
+func (t *tally) only() (count int64, several bool) {
+	found := false
+	for v, n := range t.votes {
+		switch {
+		case n == 0:
+		case found:
+			return 0, true
+		default:
+			count, found = v, true
+		}
+	}
+	return count, false
 }
 
 func (t *tally) add(count int64, votes bool) {
 	t.answers++
-	t.greatest = max(t.greatest, count)
 	if t.votes == nil {
 		t.votes = map[int64]int{}
 	}
@@ -159,7 +201,7 @@ func (c *Client) tellDifference(t tally, account string, at chain.Block) {
 	}
 	c.m.disagreements.WithLabelValues(disagreeCount).Inc()
 	c.differ.Do(func() {
-		c.log.Warn("nodes have different counts at the same block", "account", account, "block", at.Number, "greatest", t.greatest)
+		c.log.Warn("nodes have different counts at the same block", "account", account, "block", at.Number, "counts", slices.Sorted(maps.Keys(t.votes)))
 	})
 }
 

@@ -205,7 +205,7 @@ func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStat
 		if !ok {
 			return nil
 		}
-		out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Window: st.Window, Stopped: st.Stopped}
+		out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Claimed: st.Claimed, Window: st.Window, Stopped: st.Stopped}
 		if st.FinalKnown {
 			out.Final = &st.Final
 		}

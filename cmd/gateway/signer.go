@@ -107,6 +107,9 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 		final = fmt.Sprint(*c.Final)
 	}
 	fmt.Fprintf(w, "mined\t%d\tfinal\t%s\twindow\t%d\tat block\t%d\n", c.Mined, final, c.Window, c.Head)
+	if c.Claimed != 0 {
+		fmt.Fprintf(w, "claimed\t%d\tby one node, while the others are away or behind: only the window follows\n", c.Claimed)
+	}
 	if c.Stopped {
 		fmt.Fprintf(w, "chain\tits final block fell: nothing is done by itself until the gateway is started again\n")
 	}

@@ -182,7 +182,7 @@ func (d *draft) withheld(count, fresh int) error {
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive}
 	case fresh > 0 && d.silent():
 		return errSilent()
-	case fresh > 0 && v.Known && v.Window > 0 && next+int64(fresh) > v.Mined+v.Window:
+	case fresh > 0 && v.Known && v.Window > 0 && next+int64(fresh) > max(v.Mined, min(v.Claimed, next))+v.Window:
 		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
 	case next > math.MaxInt64-int64(fresh):
 		return &nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}

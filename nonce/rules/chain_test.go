@@ -369,6 +369,15 @@ var stories = []struct{ name, script string }{
 		allocate                  -> 2#1
 		release 2#1               -> RELEASED
 		watch                     -> on`},
+	{"TheWindowBeginsWhereOneNodeClaimsThatTheAccountIs", `
+		chain known window=1 claimed=1
+		allocate                  -> 0#1
+		allocate                  -> 1#1
+		allocate                  -> window 1 lowest 0
+		chain known window=1 claimed=1000
+		allocate                  -> 2#1
+		allocate count=2          -> window 1 lowest 0
+		rows                      -> 0#1=HELD 1#1=HELD 2#1=HELD`},
 	{"RecordingAHashNeverShortensAHold", `
 		allocate hold=9m          -> 0#1
 		signed 0#1 hash=4 hold=5s -> HELD #1 4
@@ -461,7 +470,7 @@ func (r *room) says(words []string) *book {
 	b := new(book)
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
-		into := map[string]*int64{"mined": &b.view.Mined, "final": &b.view.Final, "start": &b.view.Start, "window": &b.view.Window, "ahead": &b.view.Ahead}[key]
+		into := map[string]*int64{"mined": &b.view.Mined, "final": &b.view.Final, "start": &b.view.Start, "window": &b.view.Window, "ahead": &b.view.Ahead, "claimed": &b.view.Claimed}[key]
 		switch {
 		case key == "known":
 			b.view.Known = true

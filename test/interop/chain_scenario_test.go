@@ -30,7 +30,7 @@ import (
 //	release N#A [unsent]
 //	extend N#A hold=MS
 //	repair                         nonce#attempt was STATUS, and the recorded transactions
-//	status                         next and mined, and gap N where there is one
+//	status                         next and mined, and claimed N and gap N where there is one
 //	list                           nonce#attempt=STATUS/TX/chain …
 //	events TYPE                    the nonces of the events of that type so far
 //	kill                           the gateway is killed and started again
@@ -213,8 +213,8 @@ type answer struct {
 	Was                  struct{ Status string }
 	Reissued             *struct{ Reason string }
 	Chain                struct {
-		Mined int64
-		Gap   *struct{ Nonce int64 }
+		Mined, Claimed int64
+		Gap            *struct{ Nonce int64 }
 	}
 	Allocations []struct {
 		Nonce, Attempt        int64
@@ -297,6 +297,9 @@ func (s *scenario) told(what string, a *answer) string {
 		return r
 	case "status":
 		r := fmt.Sprintf("next %d mined %d", a.Next, a.Chain.Mined)
+		if a.Chain.Claimed != 0 {
+			r += fmt.Sprintf(" claimed %d", a.Chain.Claimed)
+		}
 		if a.Chain.Gap != nil {
 			r += fmt.Sprintf(" gap %d", a.Chain.Gap.Nonce)
 		}
