@@ -260,7 +260,7 @@ func TestWhatAWrongCountSkippedIsRepairedOneAfterTheOther(t *testing.T) {
 			if !strings.HasPrefix(hold, fmt.Sprintf("%d#", at)) || was != "was #0 0/" {
 				t.Fatalf("at %d: a repair of %s, %s", at, hold, was)
 			}
-			n.want("used "+hold+" hash=2 -> CONSUMED")
+			n.want("used " + hold + " hash=2 -> CONSUMED")
 			if at == 2 {
 				n.want("floor 20 -> floor 20 next 30")
 			}
