@@ -32,7 +32,11 @@ func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
 	if a, tried := s.triedBefore(); decided && tried {
 		return a
 	}
-	return ws.Answer{Err: s.failed(s.explain(ctx, err))}
+	out := s.explain(ctx, err)
+	if out.Code == wire.CodeHoldLimit && out.Data.Cause == wire.CauseWindow {
+		s.line.toldWindow(s.tx.Nonce)
+	}
+	return ws.Answer{Err: s.failed(out)}
 }
 
 // triedBefore is the answer of a transaction that is refused now and may be on its way since an
@@ -114,7 +118,7 @@ func (s *sending) whyNot(ctx context.Context, err *wire.Error) *wire.Error {
 		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
 	case taken:
 		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
-	case n > next && s.beyondWindow():
+	case n > next && (s.beyondWindow() || s.line.awaitsWindow(next)): // those before it come again
 		return s.errWindow()
 	case n > next:
 		return wire.Rejectedf("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
@@ -134,7 +138,7 @@ func (s *sending) beyondWindow() bool {
 func (s *sending) errWindow() *wire.Error {
 	st, _ := s.e.chains.State(s.signer)
 	limit := &nonce.HoldLimitError{Limit: int(st.Window), Window: true, Lowest: st.Mined}
-	err := wire.Errorf(wire.CodeHoldLimit, "%s; nothing was sent, send it again when that is mined", limit.Error())
+	err := wire.Errorf(wire.CodeHoldLimit, "%s; nothing was sent, send it again after those before it", limit.Error())
 	err.Data.Cause, err.Data.Limit, err.Data.RetryAfterMs = wire.CauseWindow, st.Window, laterFor.Milliseconds()
 	err.Data.Signer, err.Data.Nonce = s.signer, &limit.Lowest
 	return err

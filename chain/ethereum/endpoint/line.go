@@ -2,7 +2,9 @@ package endpoint
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"noncegate/chain"
 )
@@ -11,7 +13,21 @@ import (
 type lines struct {
 	mu       sync.Mutex // guards what follows, and all lines; no I/O under it
 	bySigner map[string]*line
+	behind   map[string]behind // by signer
 }
+
+// behind is how far ahead of the window transactions of a signer came lately.
+type behind struct {
+	highest int64
+	until   time.Time // when it is forgotten
+}
+
+const (
+	// rememberBehind is how long it is remembered that transactions were told the window: their
+	// sender repeats them by then.
+	rememberBehind = time.Minute
+	maxBehind      = 10_000 // signers of which that is remembered
+)
 
 // line is those of one signer. It is there as long as one of them is.
 type line struct {
@@ -94,6 +110,36 @@ func (l *line) lower(tx chain.Tx) bool {
 		}
 	}
 	return false
+}
+
+// toldWindow remembers that a nonce was told that it is beyond the window.
+func (l *line) toldWindow(n int64) {
+	ls, now := l.all, time.Now()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if len(ls.behind) >= maxBehind {
+		maps.DeleteFunc(ls.behind, func(_ string, b behind) bool { return now.After(b.until) })
+	}
+	b, known := ls.behind[l.signer]
+	if !known && len(ls.behind) >= maxBehind {
+		return
+	}
+	if ls.behind == nil {
+		ls.behind = make(map[string]behind)
+	}
+	if now.After(b.until) {
+		b.highest = n
+	}
+	ls.behind[l.signer] = behind{highest: max(b.highest, n), until: now.Add(rememberBehind)}
+}
+
+// awaitsWindow reports whether a nonce, or one after it, was told the window lately, so that its
+// sender is to send it again.
+func (l *line) awaitsWindow(n int64) bool {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	b, told := l.all.behind[l.signer]
+	return told && n <= b.highest && time.Now().Before(b.until)
 }
 
 // changed is closed when something changes from now on.
