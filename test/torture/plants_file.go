@@ -30,8 +30,8 @@ var filePlants = []plant{
 				Old: "	defer func() { s.writer <- c }()\n	ctx = ",
 				New: "	defer func() {\n		if c != nil {\n			s.writer <- c\n		}\n	}()\n	ctx = "},
 			{File: sessionFile,
-				Old: "		return refusal(err)\n	}\n",
-				New: `		return refusal(err)
+				Old: "		return refusal(s.named(err))\n	}\n",
+				New: `		return refusal(s.named(err))
 	}
 	if late := c; true {
 		open, c = false, nil
