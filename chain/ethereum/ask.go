@@ -59,6 +59,7 @@ func (n *node) inParts(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 // answer would be too large, it gets halves. A request of several calls that fails in another
 // way may have been refused for that too, or the node is away: one call alone tells.
 func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
+	failed := false
 	leave, err := n.enter(ctx, calls, how)
 	if err == nil {
 		n.carry(ctx, session, calls, how, leave)
@@ -69,6 +70,10 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 			c.Fail = err
 		}
 		n.c.m.requests.WithLabelValues(n.name, methodLabel(c.Method), string(resultOf(c))).Inc()
+		failed = failed || err == nil && c.Fail != nil && !errors.Is(c.Fail, jsonrpc.ErrNotSent)
+	}
+	if failed {
+		n.doubt()
 	}
 	if err != nil || n.heed(calls, how) || len(calls) == 1 {
 		return

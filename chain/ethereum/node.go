@@ -44,6 +44,8 @@ type node struct {
 	noPending     int                // questions in a row in which it refused pending counts
 	pendingSaid   bool               // the log has it
 	faults        [abouts]fault      // in what it contradicts the others
+	doubts        uint64             // errors and contradictions so far, after each of which it is asked for its chain again
+	cleared       uint64             // doubts up to the last time that it said so
 	verifiedDials uint64             // connections of no session up to the last question for its chain
 	checks        singleflight.Group // questions for its chain that others wait for
 	lastErr       string
@@ -156,7 +158,24 @@ func (n *node) note(err error) {
 	n.noteLocked(err)
 }
 
-func (n *node) noteLocked(err error) { n.lastErr = err.Error() }
+func (n *node) noteLocked(err error) {
+	n.lastErr = err.Error()
+	n.doubts++ // behind the same connection there may be another chain now
+}
+
+// doubt makes the node be asked for its chain before its next answer counts.
+func (n *node) doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.doubts++
+}
+
+// doubted is how often there was a reason to ask the node for its chain.
+func (n *node) doubted() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.doubts
+}
 
 // ready returns the session in which the node may be asked for a use. If it is not known to
 // be of the chain, it is asked that first. again asks also a node that was of another chain.
@@ -171,15 +190,18 @@ func (n *node) ready(ctx context.Context, u use, again bool) (session uint64, er
 func (n *node) session(ctx context.Context, again bool) (session uint64, err error) {
 	session = n.link.Session()
 	n.mu.Lock()
-	verified, other := n.verified, n.otherChain
+	verified, other, sure := n.verified, n.otherChain, n.cleared == n.doubts
 	n.mu.Unlock()
 	switch {
 	case session == 0:
 		return 0, errNotConnected
 	case other != "" && !again:
 		return 0, errOtherChain
-	case session == verified:
+	case session == verified && (sure || again): // a poll asks for it itself
 		return session, nil
+	case session == verified:
+		_, err, _ = n.checks.Do("", func() (any, error) { return nil, n.verify(ctx, session) })
+		return session, err
 	}
 	return session, n.verify(ctx, session)
 }

@@ -58,13 +58,14 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 		probe = probeCall()
 		calls = append(calls, probe)
 	}
+	doubts := n.doubted()
 	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	v := &view{n: n}
 	if full && errors.Is(head.Fail, ErrTooLarge) { // then the block is read like one that cannot be
 		head, full = jsonrpc.NewCall(methodBlockByNumber, "latest", false), false
 		n.ask(ctx, session, []*jsonrpc.Call{head}, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	}
-	if err := cmp.Or(failure(head), n.readChainID(session, id)); err != nil {
+	if err := cmp.Or(failure(head), n.readChainID(session, id, doubts)); err != nil {
 		return n.unseen(ctx, err)
 	}
 	if v.head, err = decodeBlock(head.Result, full, n.c.set.chainID); err != nil {

@@ -113,8 +113,9 @@ func (c *Client) exampleAccount() string {
 	return c.example
 }
 
-// readChainID reads which chain the node is of. An error says that it is not to be asked.
-func (n *node) readChainID(session uint64, call *jsonrpc.Call) error {
+// readChainID reads which chain the node is of, which settles the doubts before the question. An
+// error says that it is not to be asked.
+func (n *node) readChainID(session uint64, call *jsonrpc.Call, doubts uint64) error {
 	if err := failure(call); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (n *node) readChainID(session uint64, call *jsonrpc.Call) error {
 	n.mu.Lock()
 	was := n.otherChain
 	if uint64(id) == n.c.set.chainID {
-		n.verified, n.otherChain = session, ""
+		n.verified, n.otherChain, n.cleared = session, "", max(n.cleared, doubts)
 	} else {
 		n.verified, n.otherChain = 0, fmt.Sprintf("eip155:%d", id)
 		n.onBranch, n.head = false, chain.Block{}
@@ -143,10 +144,10 @@ func (n *node) readChainID(session uint64, call *jsonrpc.Call) error {
 
 // verify asks the node which chain it is of.
 func (n *node) verify(ctx context.Context, session uint64) error {
-	dials := n.link.Dials()
+	dials, doubts := n.link.Dials(), n.doubted()
 	call := jsonrpc.NewCall(methodChainID)
 	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, use: usePolls})
-	err := n.readChainID(session, call)
+	err := n.readChainID(session, call, doubts)
 	if err == nil {
 		n.mu.Lock()
 		n.verifiedDials = max(n.verifiedDials, dials)

@@ -322,6 +322,49 @@ func TestAnotherChainUnderTheSameAddressIsOutAtOnce(t *testing.T) {
 	}
 }
 
+func TestANodeIsAskedForItsChainAfterAnErrorAndAJump(t *testing.T) {
+	accounts := []string{fakenode.Account(1)}
+	for name, odd := range map[string]func(w *world, n *fakenode.Node){
+		"an error of a call": func(w *world, n *fakenode.Node) {
+			n.OnHTTP(status(502))
+			_, _, _ = w.Call(w.t.Context(), "eth_call", nil)
+			n.OnHTTP(nil)
+		},
+		"a count that the other contradicts": func(w *world, n *fakenode.Node) {
+			n.On(methodCount, func([]json.RawMessage) (any, error) { return "0x1f4", nil })
+			_, err := w.Counts(w.t.Context(), w.Status().Head, accounts)
+			must(w.t, err)
+		},
+		"a block that it had": func(w *world, n *fakenode.Node) {
+			n.SetHead(w.chain.Extend(w.chain.First()))
+			_, err := w.Counts(w.t.Context(), w.Status().Head, accounts)
+			must(w.t, err)
+		},
+	} {
+		withNodes(2).run(t, func(t *testing.T, w *world) {
+			w.named()
+			n, dials := w.nodes[0], w.Client.nodes[0].link.Dials()
+			n.SetChainID(5)
+			odd(w, n)
+			asked := n.Calls(methodTxBySender)
+			_, err := w.Lookup(t.Context(), []chain.Ask{{Account: accounts[0]}})
+			must(t, err)
+			if n.Calls(methodTxBySender) != asked {
+				t.Errorf("%s: the node of another chain is asked", name)
+			}
+			if s := w.nodeStatus(0); s.OtherChain != "eip155:5" {
+				t.Errorf("%s: status %+v, want another chain", name, s)
+			}
+			if answer, _, err := w.Call(t.Context(), "eth_call", nil); string(answer) != `"b"` || err != nil {
+				t.Errorf("%s: %s, %v; want the answer of the other node", name, answer, err)
+			}
+			if w.Client.nodes[0].link.Dials() != dials {
+				t.Errorf("%s: there is a new connection, and the test shows nothing", name)
+			}
+		})
+	}
+}
+
 func TestANodeThatIsSyncingIsNotAskedForAFirstSight(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return "0x5", nil })
