@@ -51,6 +51,8 @@ type Sim struct {
 	lag   uint64
 	stop  func()
 
+	settling sync.Mutex // held during Sync of the pool: of two at a time, it forgets the first
+
 	mu    sync.Mutex // held while the chain is changed
 	built uint64     // blocks; makes each of them another
 }
@@ -162,6 +164,8 @@ func (s *Sim) begin() {
 // so by itself for what is sent by its own methods.
 func (s *Sim) Settle() {
 	s.t.Helper()
+	s.settling.Lock()
+	defer s.settling.Unlock()
 	s.must("settle the pool", s.eth.TxPool().Sync())
 }
 
