@@ -15,7 +15,7 @@
 // this gateway may have seen more, and nothing is kept over a restart.
 //
 // Goroutines and locks are those of Tracker, which says so; Chains.Run has one goroutine a chain. Read chain.go, tracker.go,
-// signer.go, follow.go (heads and counts), watch.go (what is open), chains.go (several).
+// signer.go, follow.go (heads and counts), watch.go (what is open), outside.go (what others used), chains.go (several).
 package chain
 
 import (

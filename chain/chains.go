@@ -211,13 +211,17 @@ func (c *Chains) Words(name string, rows []nonce.Row) []string {
 
 func (s *signer) wordLocked(row *nonce.Row) string {
 	k := s.notes[row.Nonce]
+	own := recorded(row)
 	sent := row.TxHash != Hash{}
-	switch {
-	case k != nil && k.tx != (Hash{}) && sent && k.tx != row.TxHash && !row.Replaced.Contains(k.tx):
+	is, proven := s.minedByLocked(row.Nonce, own)
+	switch used := s.known && row.Nonce < s.mined; {
+	case used && own != "" && !proven:
+		return wire.ChainUsed
+	case used && own != "" && !is:
 		return wire.ChainExternal
-	case s.known && row.Nonce < s.final:
+	case used && row.Nonce < s.final:
 		return wire.ChainFinal
-	case s.known && row.Nonce < s.mined:
+	case used:
 		return wire.ChainMined
 	case !sent && row.Status != nonce.Consumed:
 		return ""

@@ -31,6 +31,7 @@ func (t *Tracker) heard(h Head) {
 	t.mu.Lock()
 	t.head.Store(&kept) // with what is pending: a count at it must not come before its reorganization
 	p := &t.pending
+	p.heads++
 	p.skipped = p.skipped || h.Skipped
 	if h.Reorg != nil && (p.reorg == nil || forkOf(h.Reorg) < forkOf(p.reorg)) {
 		p.reorg = h.Reorg
@@ -81,8 +82,11 @@ func (t *Tracker) follower(ctx context.Context) {
 		if h == nil {
 			continue
 		}
+		if p.reorg != nil && p.heads == 1 { // all uses are of the blocks that replace
+			t.unsettle(forkOf(p.reorg))
+		}
 		t.applyUses(p.uses, h)
-		if p.reorg != nil {
+		if p.reorg != nil && p.heads > 1 {
 			t.unsettle(forkOf(p.reorg))
 		}
 		all = !t.askCounts(ctx, h, all || p.skipped || p.reorg != nil)
@@ -114,6 +118,7 @@ func (t *Tracker) applyUses(uses []Use, h *Head) {
 		if u.Authorization {
 			// The chain may have skipped it, and it may have changed what the account is.
 			t.askStart(s)
+			s.allow(u, h)
 			s.askAgain()
 			continue
 		}
@@ -129,6 +134,15 @@ func (s *signer) askAgain() {
 	s.t.watch(s)
 }
 
+// allow keeps an authorization until the count tells whether it used its nonce.
+func (s *signer) allow(u Use, h *Head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known && u.Nonce >= s.mined && len(s.allowed) < maxAllowed {
+		s.allowed = append(s.allowed, authorized{nonce: u.Nonce, tx: u.Tx, at: h.Latest.Number})
+	}
+}
+
 // usedBy follows one nonce that a block used.
 func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	s.mu.Lock()
@@ -137,10 +151,11 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 		return nil
 	}
 	if k := s.noteOfLocked(u.Nonce); k != nil {
-		if was := k.tx; u.Nonce < s.mined && was != u.Tx && was != (Hash{}) {
-			s.outside = append(s.outside[:min(len(s.outside), maxTold-1)], outsider{nonce: u.Nonce, tx: u.Tx}) // mined again, and otherwise
+		if u.Nonce < s.mined && k.tx != u.Tx { // mined again, and otherwise; or a count told before
+			s.outsideLocked(outsider{nonce: u.Nonce, tx: u.Tx, told: k.tx == Hash{}})
+			s.t.watch(s)
 		}
-		k.tx, k.seen, k.found = u.Tx, Mined, true
+		k.tx, k.at, k.seen, k.found = u.Tx, h.Latest.Number, Mined, true
 	}
 	if u.Nonce+1 < s.mined {
 		return nil
@@ -166,7 +181,7 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 	s.publishLocked()
 	cursor := s.next.Load()
 	for n := max(from, mined-maxTold); n < mined; n++ {
-		events = append(events, s.minedLocked(n, cursor)...)
+		events = append(events, s.minedLocked(n, cursor, at)...)
 	}
 	if s.gap != nil && s.gap.Nonce < mined {
 		events = append(events, s.closeGapLocked()...)
@@ -176,20 +191,32 @@ func (s *signer) advanceLocked(mined, at int64) (events []nonce.Event) {
 
 // minedLocked tells that a nonce is used, or keeps it until it is known whether that was
 // by its holder. cursor is the signer's; 0 if no plan of this node has shown it.
-func (s *signer) minedLocked(n, cursor int64) []nonce.Event {
+func (s *signer) minedLocked(n, cursor, at int64) []nonce.Event {
 	k := s.lookLocked(n)
 	if k == nil {
 		k = new(note)
 	}
+	auth := false
+	if by := s.authorizedLocked(n); by != (Hash{}) && k.tx == (Hash{}) {
+		auth = true
+		if kept := s.noteOfLocked(n); kept != nil {
+			k = kept
+		}
+		k.tx, k.at, k.seen, k.found = by, at, Mined, true
+	}
+	mined := []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}}
 	switch {
+	case auth && s.oursLocked(k.tx):
+		return mined
+	case k.free:
+		s.outsideLocked(outsider{nonce: n, tx: k.tx, free: true, told: true, auth: auth})
+		return mined
 	case k.tx != Hash{} && k.hashes != "" && !k.hashes.Contains(k.tx):
 	case cursor > 0 && n >= cursor && k.attempt == 0:
 	default:
-		return []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}}
+		return mined
 	}
-	if len(s.outside) < maxTold {
-		s.outside = append(s.outside, outsider{nonce: n, tx: k.tx})
-	}
+	s.outsideLocked(outsider{nonce: n, tx: k.tx, auth: auth})
 	return nil
 }
 
@@ -246,7 +273,7 @@ func (t *Tracker) unsettle(fork int64) {
 			s.publishLocked()
 		}
 		for _, k := range s.notes {
-			if k.seen == Mined {
+			if k.seen == Mined && (k.at > fork || k.tx == Hash{}) {
 				k.seen, k.looked = Absent, time.Time{}
 			}
 		}
@@ -368,6 +395,7 @@ func (t *Tracker) counts(ctx context.Context, at Block, asked []*signer, each fu
 func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 	s.mined, s.minedAt = mined, at
 	s.stuck, s.outside = stuck{}, nil
+	s.past = slices.DeleteFunc(s.past, func(p pastUse) bool { return p.nonce >= mined })
 	for n, k := range s.notes {
 		if n >= mined && k.tx != (Hash{}) {
 			k.tx, k.shown = Hash{}, k.tx
@@ -419,6 +447,9 @@ func (t *Tracker) counted(s *signer, c Count, at Block) {
 	s.guessed = c.Loose
 	if s.claimAt <= at.Number {
 		s.claim = 0
+	}
+	if !odd {
+		s.allowed = slices.DeleteFunc(s.allowed, func(a authorized) bool { return a.at <= at.Number })
 	}
 	s.publishLocked()
 	s.mu.Unlock()

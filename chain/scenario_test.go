@@ -147,6 +147,12 @@ func (w *world) show(command string, args []string) (shown []string) {
 			shown = append(shown, fmt.Sprintf("%s %d/%d %s%s blocks %d", g.Kind, g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
 		}
 		return shown
+	case "words":
+		rows := w.parseRows(args)
+		for i, word := range w.chains.Words(alice, rows) {
+			shown = append(shown, strings.TrimSpace(fmt.Sprintf("%d/%d%s %s", rows[i].Nonce, rows[i].Attempt, tx(rows[i].TxHash), word)))
+		}
+		return shown
 	case "tended":
 		w.svc.mu.Lock()
 		defer w.svc.mu.Unlock()
@@ -310,11 +316,11 @@ func (w *world) parseHead(args []string, h Head) Head {
 	return h
 }
 
-// parseEvents reads TYPE:NONCE/ATTEMPT:TX.
+// parseEvents reads TYPE:NONCE/ATTEMPT:TX:REASON.
 func (w *world) parseEvents(args []string) (events []nonce.Event) {
 	w.t.Helper()
 	for _, arg := range args {
-		e := nonce.Event{TxHash: w.parseTx(part(arg, 2))}
+		e := nonce.Event{TxHash: w.parseTx(part(arg, 2)), Reason: part(arg, 3)}
 		e.Nonce, e.Attempt = w.parseHold(part(arg, 1))
 		for typ := nonce.EventAllocated; typ <= nonce.EventStuck; typ++ {
 			if typ.String() == part(arg, 0) {
@@ -329,11 +335,11 @@ func (w *world) parseEvents(args []string) (events []nonce.Event) {
 	return events
 }
 
-// parseRows reads STATUS:NONCE/ATTEMPT:TX:REPLACED; the status unknown is that of a hold.
+// parseRows reads STATUS:NONCE/ATTEMPT:TX:REPLACED:REASON; the status unknown is that of a hold.
 func (w *world) parseRows(args []string) (rows []nonce.Row) {
 	w.t.Helper()
 	for _, arg := range args {
-		row := nonce.Row{TxHash: w.parseTx(part(arg, 2))}
+		row := nonce.Row{TxHash: w.parseTx(part(arg, 2)), Reason: part(arg, 4)}
 		row.Nonce, row.Attempt = w.parseHold(part(arg, 1))
 		if before := w.parseTx(part(arg, 3)); before != (Hash{}) {
 			row.Replaced = nonce.TxHashes(before[:])

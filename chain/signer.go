@@ -56,6 +56,8 @@ type signer struct {
 	untold    bool            // and does not have it yet
 	stuck     stuck
 	outside   []outsider           // at most maxTold
+	allowed   []authorized         // at most maxAllowed, of blocks whose count is not settled yet
+	past      []pastUse            // what used nonces that are forgotten, ascending; at most keepPast
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 
@@ -66,7 +68,9 @@ type note struct {
 	attempt int64
 	unknown bool
 	hashes  nonce.TxHashes // recorded ones, newest first
+	free    bool           // given back by its holder, so that whoever used it then was not one
 	tx      Hash           // the transaction that a block used the nonce with
+	at      int64          // about the number of that block
 	seen    Seen           // the last sighting
 	offer   Offer
 	since   int64     // number of the block at which it became unknown
@@ -112,17 +116,6 @@ func (s *signer) lookLocked(n int64) *note {
 	return nil
 }
 
-// outsider is a nonce that the chain has used, as far as this node knows not by its
-// holder. The store is asked before that is said: another node may have handed it out, or
-// recorded the transaction.
-type outsider struct {
-	nonce int64
-	tx    Hash // what used it; zero: a count moved past it, which is told when it is final
-	final bool
-}
-
-func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
-
 // stuck is for how long the lowest open nonce has been the same.
 type stuck struct {
 	nonce   int64
@@ -165,12 +158,20 @@ func (s *signer) noteOfLocked(n int64) *note {
 	return k
 }
 
-// forgetBelowLocked forgets nonces.
+// forgetBelowLocked forgets nonces, but for what used the last of them.
 func (s *signer) forgetBelowLocked(below int64) {
-	for n := range s.notes {
-		if n < below {
-			delete(s.notes, n)
+	for n, k := range s.notes {
+		if n >= below {
+			continue
 		}
+		if k.seen == Mined && k.tx != (Hash{}) {
+			s.past = append(s.past, pastUse{nonce: n, tx: endOf(k.tx)})
+		}
+		delete(s.notes, n)
+	}
+	slices.SortFunc(s.past, func(a, b pastUse) int { return cmp.Compare(a.nonce, b.nonce) })
+	if more := len(s.past) - keepPast; more > 0 {
+		s.past = slices.Clone(s.past[more:])
 	}
 	i, _ := s.givenAtLocked(below)
 	s.given = slices.Delete(s.given, 0, i)
@@ -317,7 +318,11 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		}
 	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
 		k.unknown = false
-		if e.TxHash != (Hash{}) && !k.hashes.Contains(e.TxHash) {
+		if e.TxHash != (Hash{}) && e.Reason != nonce.ReasonMined && !k.hashes.Contains(e.TxHash) {
+			if k.hashes == "" && !k.free && e.Nonce < s.mined && k.tx != (Hash{}) && k.tx != e.TxHash { // its holder says it late
+				s.outsideLocked(outsider{nonce: e.Nonce, tx: k.tx, told: true})
+				open = true
+			}
 			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes[:min(len(k.hashes), (maxHashes-1)*len(e.TxHash))]
 		}
 		if e.Type == nonce.EventUsed {
@@ -325,6 +330,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		}
 	case nonce.EventReleased, nonce.EventExpired:
 		k.status, k.unknown, k.hashes = nonce.Released, false, ""
+		k.free = e.Type == nonce.EventReleased || e.Reason == nonce.ReasonNotRecorded
 	case nonce.EventUnknown:
 		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
 		k.found, k.shown = k.seen != Absent, k.tx

@@ -69,6 +69,7 @@ type Tracker struct {
 
 // pending is what several heads come to.
 type pending struct {
+	heads   int
 	uses    []Use
 	skipped bool
 	reorg   *Reorg // the deepest

@@ -165,62 +165,6 @@ func (t *Tracker) storeTrouble(ctx context.Context, s *signer, left *budget) {
 	s.mu.Unlock()
 }
 
-// settleOutside asks the store for the nonces that the chain seems to have used behind the
-// back of who holds them, and tells of those where that is so. While the store cannot be
-// asked they wait.
-func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
-	s.mu.Lock()
-	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.due() })
-	from := int64(0)
-	if i >= 0 {
-		from = s.outside[i].nonce
-	}
-	s.mu.Unlock()
-	if i < 0 {
-		return
-	}
-	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
-	if left.do(ctx, t, op) == nil {
-		t.report(s, s.settledOutside(from, &op.Page))
-	}
-}
-
-// settledOutside takes a page of the store, from a nonce on, for what it says of outsiders.
-func (s *signer) settledOutside(from int64, page *nonce.ListPage) (events []nonce.Event) {
-	rows := make(map[int64]*nonce.Row, len(page.Rows))
-	for i := range page.Rows {
-		rows[page.Rows[i].Nonce] = &page.Rows[i]
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.outside = slices.DeleteFunc(s.outside, func(o outsider) bool {
-		if !o.due() || o.nonce < from || page.NextFrom >= 0 && o.nonce >= page.NextFrom {
-			return false
-		}
-		events = append(events, o.events(rows[o.nonce])...)
-		return true
-	})
-	return events
-}
-
-// events says what became of an outsider. row is what the store has of it; nil: nobody
-// ever had it.
-func (o *outsider) events(row *nonce.Row) []nonce.Event {
-	external := nonce.Event{Type: nonce.EventExternal, Nonce: o.nonce, TxHash: o.tx, Reason: "transaction"}
-	if o.tx == (Hash{}) {
-		external.Reason = "unknown"
-	}
-	if row == nil {
-		return []nonce.Event{external}
-	}
-	external.Attempt = row.Attempt
-	mined := nonce.Event{Type: nonce.EventMined, Nonce: o.nonce, Attempt: row.Attempt, TxHash: o.tx}
-	if o.tx == (Hash{}) || row.TxHash == (Hash{}) || row.TxHash == o.tx || row.Replaced.Contains(o.tx) {
-		return []nonce.Event{mined}
-	}
-	return []nonce.Event{mined, external}
-}
-
 // questions are what the nodes are to be asked about the signer now. idle: there is
 // nothing to look at. Holds are ended by the signer's owner alone.
 func (s *signer) questions(now time.Time) (list []question, idle bool) {
@@ -316,11 +260,14 @@ func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	if k == nil {
 		return
 	}
-	if f.Seen != Absent || !f.Failed {
+	if proven := k.seen == Mined && n < s.mined; !proven && (f.Seen != Absent || !f.Failed) {
 		k.seen = f.Seen
 	}
 	if f.Seen != Absent {
 		k.found, k.shown = true, f.Tx
+	}
+	if f.Seen == Mined && k.tx == (Hash{}) {
+		k.tx, k.at = f.Tx, at
 	}
 	if f.Raw != (Offer{}) {
 		k.offer = f.Raw
@@ -340,9 +287,11 @@ func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *bu
 	if !used {
 		return
 	}
-	t.mark(ctx, q.s, &nonce.Op{
-		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
-	}, left)
+	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}
+	if f.Seen == Mined || q.s.view.Load().Mined > q.ask.Nonce {
+		op.Reason = nonce.ReasonMined
+	}
+	t.mark(ctx, q.s, op, left)
 }
 
 // shown reports whether a nonce is known to be used, or was, and the transaction.
@@ -515,10 +464,9 @@ func (s *signer) learnLocked(rows []nonce.Row) {
 		case k.attempt < row.Attempt:
 			*k = note{attempt: row.Attempt, since: s.t.number(), tx: k.tx, offer: k.offer, seen: k.seen}
 		}
-		k.status, k.hashes = row.Status, ""
-		if row.TxHash != (Hash{}) {
-			k.hashes = nonce.TxHashes(row.TxHash[:]) + row.Replaced
-		}
+		k.status, k.hashes = row.Status, recorded(row)
+		unmarked := []string{nonce.ReasonExpired, nonce.ReasonUnseen, nonce.ReasonInDoubt} // its holder may have used it
+		k.free = row.Status == nonce.Released && !slices.Contains(unmarked, row.Reason)
 		if k.unknown = row.Unknown(); k.unknown && k.since == 0 {
 			k.since = s.t.number()
 		}

@@ -66,6 +66,7 @@ const (
 	ChainDropped  = "dropped"  // no node has it any more
 	ChainMined    = "mined"    // a block used the nonce
 	ChainFinal    = "final"    // and is final
+	ChainUsed     = "used"     // the nonce was used; whether by one of those recorded is not known
 	ChainExternal = "external" // as mined, by a transaction that is not one of those recorded
 )
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -169,8 +170,8 @@ func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
 
 // check refuses what may leave a hole.
 func (c *signerConsumeCmd) check(a *wire.Allocation) error {
-	used := a.Chain == wire.ChainMined || a.Chain == wire.ChainFinal || a.Chain == wire.ChainExternal
-	if a.TxHash != "" || a.Status == wire.StatusConsumed || used {
+	used := []string{wire.ChainMined, wire.ChainFinal, wire.ChainUsed, wire.ChainExternal}
+	if a.TxHash != "" || a.Status == wire.StatusConsumed || slices.Contains(used, a.Chain) {
 		return nil
 	}
 	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. Release it instead, or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer)

@@ -51,7 +51,12 @@ func (d *draft) markUsed(row nonce.Row) {
 	if !ok {
 		return
 	}
-	if row.Status == nonce.Consumed {
+	switch {
+	case row.Status != nonce.Consumed:
+		if d.op.Reason == nonce.ReasonMined && row.TxHash == (nonce.TxHash{}) { // the chain says so, not its holder
+			note.Reason = nonce.ReasonMined
+		}
+	case row.Reason != nonce.ReasonMined || row.TxHash != nonce.TxHash{}:
 		note.Reason = row.Reason
 	}
 	d.end(row, note)

@@ -394,11 +394,12 @@ func TestAMinedTransactionThatIsSentAgainIsKnown(t *testing.T) {
 		g := startGateway(t)
 		c, raw := g.dial(), transaction(ada, 0, "a")
 		c.send(raw).wantHashOf(t, raw)
+		block := []chain.Use{{Account: ada, Nonce: 0, Tx: hashOf(raw)}}
 		if found != (chain.Hash{}) {
-			g.nodes.mined[0] = found
+			g.nodes.mined[0], block = found, nil
 		}
 		g.nodes.at(ada, chain.Start{Latest: 1, Pending: 1})
-		g.nodes.newHead(2)
+		g.nodes.newHead(2, block...)
 		wait.Until(t, "the count", func() bool {
 			st, ok := g.endpoint.chains.State(signer(ada))
 			return ok && st.Mined == 1

@@ -125,8 +125,8 @@ func (f *fakeNodes) finalFalls() {
 }
 
 // newHead has the chain tell of a block, and waits until that was heard.
-func (f *fakeNodes) newHead(number int64) {
-	h := heardHead{chain.Head{Latest: chain.Block{Number: number, Hash: chain.Hash{byte(number)}}, Skipped: true}, make(chan struct{})}
+func (f *fakeNodes) newHead(number int64, uses ...chain.Use) {
+	h := heardHead{chain.Head{Latest: chain.Block{Number: number, Hash: chain.Hash{byte(number)}}, Uses: uses, Skipped: true}, make(chan struct{})}
 	f.heads <- h
 	<-h.heard
 }

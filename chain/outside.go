@@ -1,0 +1,182 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"noncegate/nonce"
+)
+
+// outsider is a nonce that the chain has used, as far as this node knows not by its
+// holder. The store is asked before that is said: another node may have handed it out, or
+// recorded the transaction.
+type outsider struct {
+	nonce int64
+	tx    Hash // what used it; zero: a count moved past it, which is told when it is final
+	final bool
+	free  bool // it was given back, and nobody held it
+	auth  bool // an authorization that tx carried used it
+	told  bool // that it is used was told
+}
+
+func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
+
+// outsideLocked keeps an outsider until the store was asked, one of a nonce.
+func (s *signer) outsideLocked(o outsider) {
+	i := slices.IndexFunc(s.outside, func(was outsider) bool { return was.nonce == o.nonce })
+	switch {
+	case i >= 0:
+		o.told, o.free = o.told && s.outside[i].told, o.free || s.outside[i].free
+		s.outside[i] = o
+	case len(s.outside) < maxTold:
+		s.outside = append(s.outside, o)
+	}
+}
+
+// authorized is a nonce that an authorization in a block may have used. The chain may have skipped
+// it: the count at that block tells.
+type authorized struct {
+	nonce int64
+	tx    Hash  // that carried it
+	at    int64 // about the number of the block
+}
+
+// maxAllowed bounds the authorizations of one account that wait for a count.
+const maxAllowed = 64
+
+// authorizedLocked is the transaction whose authorization used a nonce, as the count has passed it
+// and no transaction of the account used it; zero: none, or it may be one of several.
+func (s *signer) authorizedLocked(n int64) (tx Hash) {
+	for _, a := range s.allowed {
+		switch {
+		case a.nonce != n || a.tx == tx:
+		case tx != Hash{}:
+			return Hash{}
+		default:
+			tx = a.tx
+		}
+	}
+	return tx
+}
+
+// oursLocked reports whether a transaction is recorded for another nonce of the account, which may
+// have carried its authorization.
+func (s *signer) oursLocked(tx Hash) bool {
+	for _, k := range s.notes {
+		if k.hashes.Contains(tx) {
+			return true
+		}
+	}
+	return false
+}
+
+// pastUse is what used a nonce: the end of a hash, which tells it apart from what is recorded.
+type pastUse struct {
+	nonce int64
+	tx    [8]byte
+}
+
+func endOf(tx Hash) [8]byte { return [8]byte(tx[len(tx)-8:]) }
+
+// keepPast bounds the past uses of one signer.
+const keepPast = 32
+
+// minedByLocked reports whether it is known which transaction a block used a nonce with, and whether
+// it is among these.
+func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
+	if k := s.notes[n]; k != nil {
+		return among.Contains(k.tx), k.seen == Mined && k.tx != Hash{}
+	}
+	i, found := slices.BinarySearchFunc(s.past, n, func(p pastUse, n int64) int { return cmp.Compare(p.nonce, n) })
+	if !found {
+		return false, false
+	}
+	for j := range among.Len() {
+		if endOf(among.At(j)) == s.past[i].tx {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// settleOutside asks the store for the nonces that the chain seems to have used behind the
+// back of who holds them, and tells of those where that is so. While the store cannot be
+// asked they wait.
+func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.due() })
+	from := int64(0)
+	if i >= 0 {
+		from = s.outside[i].nonce
+	}
+	s.mu.Unlock()
+	if i < 0 {
+		return
+	}
+	// What carried an authorization of the account itself has a nonce a little lower.
+	below := max(0, from-authorizedBelow)
+	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: below, Limit: listLimit}}
+	if left.do(ctx, t, op) == nil {
+		t.report(s, s.settledOutside(from, &op.Page))
+	}
+}
+
+// authorizedBelow is how far below a nonce the transaction is looked for that carried its
+// authorization.
+const authorizedBelow = 16
+
+// settledOutside takes a page of the store, from a nonce on, for what it says of outsiders.
+func (s *signer) settledOutside(from int64, page *nonce.ListPage) (events []nonce.Event) {
+	rows := make(map[int64]*nonce.Row, len(page.Rows))
+	for i := range page.Rows {
+		rows[page.Rows[i].Nonce] = &page.Rows[i]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outside = slices.DeleteFunc(s.outside, func(o outsider) bool {
+		if !o.due() || o.nonce < from || page.NextFrom >= 0 && o.nonce >= page.NextFrom {
+			return false
+		}
+		ours := o.auth && slices.ContainsFunc(page.Rows, func(r nonce.Row) bool { return r.Nonce != o.nonce && recorded(&r).Contains(o.tx) })
+		events = append(events, o.events(rows[o.nonce], ours)...)
+		return true
+	})
+	return events
+}
+
+// recorded are the transactions that holders of a nonce recorded, the newest first. Of one that no
+// mark ended the first is the chain's.
+func recorded(row *nonce.Row) nonce.TxHashes {
+	switch {
+	case row.TxHash == Hash{}, row.Reason == nonce.ReasonMined && row.Replaced == "":
+		return ""
+	case row.Reason == nonce.ReasonMined:
+		return nonce.TxHashes(row.TxHash[:]) + row.Replaced[len(row.TxHash):]
+	}
+	return nonce.TxHashes(row.TxHash[:]) + row.Replaced
+}
+
+// events says what became of an outsider. row is what the store has of it; nil: nobody
+// ever had it. ours: its transaction is recorded for another nonce of the account.
+func (o *outsider) events(row *nonce.Row, ours bool) (events []nonce.Event) {
+	external := nonce.Event{Type: nonce.EventExternal, Nonce: o.nonce, TxHash: o.tx, Reason: "transaction"}
+	if o.tx == (Hash{}) {
+		external.Reason = "unknown"
+	}
+	is := row == nil && !o.told
+	if row != nil {
+		own := recorded(row)
+		external.Attempt = row.Attempt
+		is = own != "" && o.tx != (Hash{}) && !own.Contains(o.tx) ||
+			own == "" && o.free && (row.Status == nonce.Released || row.Reason == nonce.ReasonMined)
+	}
+	is = is && !ours
+	if !o.told && (row != nil || !is) {
+		events = append(events, nonce.Event{Type: nonce.EventMined, Nonce: o.nonce, Attempt: external.Attempt, TxHash: o.tx})
+	}
+	if is {
+		events = append(events, external)
+	}
+	return events
+}
