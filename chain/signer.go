@@ -201,6 +201,9 @@ func (s *signer) View(next int64) nonce.ChainView {
 		v.StartOld = true
 		s.t.askStart(s)
 	}
+	if said := s.t.said.Load(); said != nil && (!v.Known || v.StartOld) {
+		v.Said = *said
+	}
 	v.RepairOld = time.Since(time.Unix(0, s.began.Load())) > startUsable
 	if ahead := s.hint.Load(); ahead > v.Mined {
 		v.Ahead = ahead

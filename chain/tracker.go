@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,15 +53,16 @@ type Tracker struct {
 	sink nonce.EventSink // nil: nobody wants events
 
 	mu      sync.Mutex
-	signers map[string]*signer   // by account
-	byName  sync.Map             // account to *signer, as signers is: what requests look at, without mu
-	open    map[*signer]bool     // that have something open, or are to be looked at
-	asking  []*signer            // that are to be asked for with Start
-	pending pending              // what heads said since the follower looked last
-	stopped atomic.Bool          // the final block fell: nothing is done by itself any more
-	head    atomic.Pointer[Head] // the last one, without its uses; nil: none yet
-	block   atomic.Int64         // about how long a block takes, nanoseconds
-	clock   atomic.Int64         // about now, Unix seconds: what plans note, twice a second
+	signers map[string]*signer     // by account
+	byName  sync.Map               // account to *signer, as signers is: what requests look at, without mu
+	open    map[*signer]bool       // that have something open, or are to be looked at
+	asking  []*signer              // that are to be asked for with Start
+	pending pending                // what heads said since the follower looked last
+	stopped atomic.Bool            // the final block fell: nothing is done by itself any more
+	head    atomic.Pointer[Head]   // the last one, without its uses; nil: none yet
+	block   atomic.Int64           // about how long a block takes, nanoseconds
+	clock   atomic.Int64           // about now, Unix seconds: what plans note, twice a second
+	said    atomic.Pointer[string] // why nodes did not answer Start lately; nil: they did
 
 	seldom, silent rate.Sometimes // lines about counts that are not believed, and of no answer
 
@@ -311,6 +313,7 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 	}
 	sent := time.Now()
 	starts, err := t.chain.Start(ctx, accounts)
+	t.said.Store(said(err))
 	if err != nil {
 		return err
 	}
@@ -325,6 +328,24 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 		s.answered(sent)
 	}
 	return nil
+}
+
+// said is an error of the nodes as a client may be told it.
+func said(err error) *string {
+	if err == nil {
+		return nil
+	}
+	text := strings.Map(func(r rune) rune {
+		switch {
+		case r == '"', r == '\\':
+			return '\''
+		case r < ' ', r > '~', r == '<', r == '>', r == '&':
+			return ' '
+		}
+		return r
+	}, err.Error())
+	text = text[:min(len(text), nonce.MaxSaid)]
+	return &text
 }
 
 // lookAnew asks what nodes have of the lowest open nonces of those of whom somebody wants to know.

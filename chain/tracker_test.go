@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
 		if got := <-waited; got != 300*time.Millisecond {
 			t.Errorf("waited %v, want all of 300ms", got)
 		}
+		if v := s.View(0); !strings.Contains(v.Said, ErrUnreachable.Error()) {
+			t.Errorf("the nodes said %q, want the node's error", v.Said)
+		}
 		if w.chains.Ready(alice, time.Hour, func() { waited <- time.Since(began) }) {
 			t.Fatal("ready without an answer")
 		}
@@ -35,7 +39,7 @@ func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
 		if got := <-waited; got > 2*time.Second {
 			t.Errorf("the answer was waited for %v", got)
 		}
-		if v := s.View(0); !v.Known || v.Mined != 3 {
+		if v := s.View(0); !v.Known || v.Mined != 3 || v.Said != "" {
 			t.Errorf("got %+v, want mined 3", v)
 		}
 		if w.chains.Ready(alice, time.Hour, func() { waited <- 0 }) {

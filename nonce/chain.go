@@ -43,6 +43,9 @@ type ChainView struct {
 	Start   int64 // where a signer begins that is met for the first time
 	// StartOld: Start is of long ago, so that nobody begins there.
 	StartOld bool
+	// Said is why nodes did not answer lately, for the client of a signer that cannot begin: MaxSaid
+	// visible ASCII characters at most, none that JSON escapes. Empty: they did, or were not asked.
+	Said string
 	// RepairOld: what nodes have of the lowest open nonce was not asked lately. Ahead, above Mined, is
 	// a count that a node gives and that is not settled; 0: none does.
 	RepairOld bool
@@ -63,6 +66,9 @@ type ChainView struct {
 // ErrChainUnknown: the signer is new here, and no node of its chain has said yet how
 // far the account is. Nothing happened.
 var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; nonces of a new signer begin there")
+
+// MaxSaid bounds ChainView.Said.
+const MaxSaid = 200
 
 // ErrChainSilent and ErrChainAhead keep a nonce from being repaired. Nothing happened.
 var (

@@ -93,7 +93,7 @@ func (e *UnavailableError) words() (text string, general bool) {
 		return t.Error(), false
 	}
 	if errors.Is(e.Err, ErrChainUnknown) {
-		return ErrChainUnknown.Error(), false
+		return e.Err.Error(), false
 	}
 	if e.Outcome == Unknown {
 		return "the store did not confirm the write; ask again with the same request id", true

@@ -95,7 +95,7 @@ func widestErrors() []error {
 		conflict, &nonce.NotOwnerError{Node: hostile, URL: hostile},
 		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New(hostile)}, &nonce.HoldLimitError{Limit: widest},
 		&nonce.HoldLimitError{Limit: widest, Window: true, Lowest: widest}, nonce.ErrNewSigner, nonce.ErrNoChain,
-		&nonce.UnavailableError{Err: nonce.ErrChainUnknown},
+		&nonce.UnavailableError{Err: fmt.Errorf("%w (%s)", nonce.ErrChainUnknown, strings.Repeat("x", nonce.MaxSaid))},
 		nonce.ErrBusy, nonce.ErrFenced, nonce.ErrNotFound, nonce.ErrDraining, nonce.ErrInternal, errors.New(hostile),
 	}
 }

@@ -75,7 +75,7 @@ func TestWithoutProfilesThereAreNone(t *testing.T) {
 func TestNoRouteOfThePrivateSideIsServedByAForeignHost(t *testing.T) {
 	const key = "0123456789abcdef"
 	a := sharded(t)
-	a.cfg = &Config{TLSConfig: TLSConfig{AdminHosts: "gateway-1.internal,Gateway-2"}}
+	a.cfg.AdminHosts = "gateway-1.internal,Gateway-2"
 	private := adminHandler(prometheus.NewRegistry(), func() error { return nil }, true, a.engineHandlers, a.signerHandlers, a.shardHandlers)
 	routes := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /debug/pprof/", "GET /debug/pprof/goroutine", "GET /debug/pprof/cmdline",

@@ -181,7 +181,7 @@ func (d *draft) withheld(count, fresh int) error {
 	case fresh > 0 && d.room() < fresh: // what is RELEASED takes no room
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive}
 	case fresh > 0 && d.silent():
-		return errSilent()
+		return d.errSilent()
 	case fresh > 0 && v.Known && v.Window > 0 && next+int64(fresh) > max(v.Mined, min(v.Claimed, next))+v.Window:
 		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
 	case next > math.MaxInt64-int64(fresh):
@@ -195,8 +195,13 @@ func (d *draft) withheld(count, fresh int) error {
 	return nil
 }
 
-func errSilent() error {
-	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainUnknown}
+// errSilent names what the nodes said, where they said something.
+func (d *draft) errSilent() error {
+	err := nonce.ErrChainUnknown
+	if d.view.Said != "" {
+		err = fmt.Errorf("%w (%s)", err, d.view.Said)
+	}
+	return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: err}
 }
 
 // silent reports whether the chain has not said, or not lately, where the signer is, which

@@ -197,7 +197,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 	case !chain && d.op.Nonce < 0:
 		return nonce.ErrNoChain
 	case chain && (!d.view.Known || d.view.Guessed), d.silent():
-		return errSilent()
+		return d.errSilent()
 	case chain && d.view.RepairOld:
 		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainSilent}
 	case chain && n == d.view.Mined && n < d.view.Ahead:

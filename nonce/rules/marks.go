@@ -229,7 +229,7 @@ func (d *draft) takeInPassing() bool {
 	case d.refusesNew():
 		d.ans.Err = nonce.ErrNewSigner
 	case d.silent():
-		d.ans.Err = errSilent()
+		d.ans.Err = d.errSilent()
 	case op.Nonce < s.Next && !there, d.mined(op.Nonce):
 		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, "the nonce is used")
 	case !op.Take:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"noncegate/scripts/loadtest/result"
@@ -22,13 +23,18 @@ func TestMain(m *testing.M) { target.Main(m) }
 func runProgram(ctx context.Context, t *testing.T, see func(line string), args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
+	var mu sync.Mutex // guards errOut: what gateways say comes beside what the program says
 	p := &program{stdout: &out, terminal: true, stderr: writerFunc(func(line []byte) {
+		mu.Lock()
 		errOut.Write(line)
+		mu.Unlock()
 		if see != nil {
 			see(string(line))
 		}
 	})}
 	code = p.run(ctx, args)
+	mu.Lock()
+	defer mu.Unlock()
 	return code, out.String(), errOut.String()
 }
 
