@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"noncegate/chain"
 	"noncegate/internal/access"
 	"noncegate/nonce"
@@ -385,13 +387,21 @@ func TestWalletsUnderstandNoncesThatAreTooLowOrTooHigh(t *testing.T) {
 	g.nodes.wantGiven(7, 8, 9)
 }
 
+// nodesOfTen are those of chain 10, which are not asked anything.
+type nodesOfTen struct{ *fakeNodes }
+
+func (nodesOfTen) ID() string { return "eip155:10" }
+
 func TestATransactionOfAnotherChainIsToldWhereItBelongs(t *testing.T) {
 	raw := vector(t, "access list") // of chain 10
 	g := startGateway(t)
 	const bothChains = "invalid_params: transaction: chainId must be 1, is 10: the transaction is for another chain; "
 	c := g.dial()
 	c.send(raw).wantError(t, wire.CodeInvalidParams, bothChains+"this gateway has no /eth/10; nothing was sent")
-	g.endpoint.paths = append(g.endpoint.paths, "/eth/10")
+	tenth, err := New(nodesOfTen{g.nodes}, g.endpoint.chains, g.endpoint.events, g.Store, Config{}, prometheus.NewRegistry(), g.Logger)
+	must(t, err)
+	_, err = Handler(g.srv, defaults().bounds, g.endpoint, tenth) // no call is under way
+	must(t, err)
 	c.send(raw).wantError(t, wire.CodeInvalidParams, bothChains+"send it to /eth/10, or sign it for chain 1; nothing was sent")
 	g.nodes.wantGiven()
 }
