@@ -29,7 +29,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## build and start the gateway on its embedded store (CHAIN=eip155:1=http://NODE asks a chain)
-	./bin/gateway serve $(if $(CHAIN),--chain=$(CHAIN))
+	./bin/gateway serve $(foreach c,$(CHAIN),--chain='$(c)')
 
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway
