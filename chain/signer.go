@@ -123,6 +123,7 @@ type stuck struct {
 	above   time.Time // when something above it was first seen to be sent or held
 	looked  time.Time // when nodes were asked for it last
 	seen    bool      // and one had it
+	pooled  time.Time // since when nodes have had a transaction of it; zero: they have not
 	dropped bool      // it was told that none has it
 }
 

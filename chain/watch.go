@@ -83,6 +83,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		}
 		q, idle := s.questions(now)
 		if idle {
+			s.forgetStuck()
 			t.unwatch(s)
 			if s.busy() { // something came meanwhile
 				t.watch(s)
@@ -219,6 +220,15 @@ func (s *signer) blockedLocked(now time.Time) bool {
 	return now.Sub(k.since) >= s.t.gapAfter() && now.Sub(k.looked) >= every
 }
 
+// forgetStuck has the time of the next open nonce begin when there is one: nothing is open now.
+func (s *signer) forgetStuck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next.Load() <= s.mined {
+		s.stuck = stuck{}
+	}
+}
+
 // windowOverLocked reports whether new nonces are refused for the window: then they wait too. A count
 // that proved wrong leaves the cursor so, with nothing held or sent behind the lowest open nonce.
 func (s *signer) windowOverLocked() bool {
@@ -347,14 +357,17 @@ func (s *signer) seen(n int64, f *Sighting, now time.Time) []nonce.Event {
 		return nil
 	}
 	s.stuck.seen, s.stuck.dropped = true, false
+	if s.stuck.pooled.IsZero() {
+		s.stuck.pooled = now
+	}
 	after := s.t.cfg.StuckAfter
-	if f.Seen != Pooled || after < 0 || now.Sub(s.stuck.since) < s.t.blocksAtLeast(after) {
+	if f.Seen != Pooled || after < 0 || now.Sub(s.stuck.pooled) < s.t.blocksAtLeast(after) {
 		if s.gap != nil && s.gap.Kind == nonce.WatchStuck && f.Seen == Pooled {
 			return nil // another node, or this one before, has seen it for longer
 		}
 		return s.closeGapLocked()
 	}
-	is := nonce.Gap{Kind: nonce.WatchStuck, Nonce: n, Since: s.stuck.since, TxHash: f.Tx}
+	is := nonce.Gap{Kind: nonce.WatchStuck, Nonce: n, Since: s.stuck.pooled, TxHash: f.Tx}
 	if k := s.notes[n]; k != nil {
 		is.Status, is.Attempt, is.Unknown = k.status, k.attempt, k.unknown
 	}
@@ -433,7 +446,9 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 		k.dropped = true
 		events = append(events, nonce.Event{Type: nonce.EventDropped, Nonce: n, Attempt: gap.Attempt, TxHash: gap.TxHash})
 	}
-	k.seen = k.seen && failed
+	if k.seen = k.seen && failed; !failed {
+		k.pooled = time.Time{}
+	}
 	switch {
 	case gap.Blocked > 0 || more || !released && gap.Status != nonce.Held && s.windowOverLocked():
 		gap.Since = k.above
