@@ -380,6 +380,10 @@ func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {
 				t.Errorf("%s: %+v and %v, want free with the same sentence", name, v, err)
 			}
 		}
+		_, err := w.Decode(rawLegacy(5, 0))
+		if other, ok := errors.AsType[*OtherChainError](err); !ok || *other != (OtherChainError{Want: 1, Is: 5}) {
+			t.Errorf("a transaction of chain 5: %v, want one that names chain 1, and 5", err)
+		}
 		if n := w.nodes[0].Calls(methodSend); n != 0 {
 			t.Errorf("%d transactions were sent", n)
 		}
