@@ -97,15 +97,14 @@ func TestSignerShowOfASignerThatWasNeverUsedAsksOnceAndSaysSo(t *testing.T) {
 		`next    0       floor     0  version   0`,
 		`held    0       released  0  consumed  0  unknown  0`,
 		`owner   nobody  token     0`,
-		``,
-		`the signer is not known: nothing of it was ever handed out; gateway signer list shows those that are known`,
 	}, "\n") + "\n"
-	if o := runArgs(t, "signer", "show", "s", "--url", url); o.code != exitOK || o.stdout != want {
+	const says = "gateway: the signer s is not known: nothing of it was ever handed out; gateway signer list shows those that are known\n"
+	if o := runArgs(t, "signer", "show", "s", "--url", url); o.code != exitFailure || o.stdout != want || o.stderr != says {
 		t.Errorf("exit %d, stderr %q, got\n%s\nwant\n%s", o.code, o.stderr, o.stdout, want)
 	}
 	o := runArgs(t, "signer", "show", "s", "--json", "--url", url)
-	if want := `{"status":` + idleStatus + `,"holds":[],"last":[]}` + "\n"; o.code != exitOK || o.stdout != want {
-		t.Errorf("exit %d, stdout %s, want %s", o.code, o.stdout, want)
+	if want := `{"known":false,"status":` + idleStatus + `,"holds":[],"last":[]}` + "\n"; o.code != exitFailure || o.stdout != want || o.stderr != says {
+		t.Errorf("exit %d, stderr %q, stdout %s, want %s", o.code, o.stderr, o.stdout, want)
 	}
 	if len(*asked) != 2 {
 		t.Errorf("asked %v", *asked)
@@ -118,7 +117,7 @@ func TestSignerShowPrintsJSON(t *testing.T) {
 		wire.MethodList:   {`{"allocations":` + heldRows + `}`, `{"allocations":[]}`},
 	})
 	o := runArgs(t, "signer", "show", "s", "--json", "--url", url)
-	if want := `{"status":` + busyStatus + `,"holds":` + heldRows + `,"last":[]}` + "\n"; o.code != exitOK || o.stdout != want {
+	if want := `{"known":true,"status":` + busyStatus + `,"holds":` + heldRows + `,"last":[]}` + "\n"; o.code != exitOK || o.stdout != want {
 		t.Errorf("exit %d, stderr %q, got\n%s\nwant\n%s", o.code, o.stderr, o.stdout, want)
 	}
 }

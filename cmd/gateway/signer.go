@@ -36,6 +36,7 @@ func (c *signerShowCmd) Validate() error {
 // signerView is what the command prints. Its parts were read one after the other,
 // so what happens meanwhile may be in one and not in another.
 type signerView struct {
+	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
 	Status wire.StatusResult `json:"status"`
 	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
 	Last   []wire.Allocation `json:"last"`  // the highest nonces, the highest first
@@ -43,7 +44,16 @@ type signerView struct {
 
 // Run implements the command.
 func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
-	return look(ctx, &c.lookCmd, p.stdout, c.ask, printSigner)
+	known := false
+	err := look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (signerView, error) {
+		v, err := c.ask(ctx, gateway)
+		known = v.Known
+		return v, err
+	}, printSigner)
+	if err == nil && !known {
+		return fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known", c.Signer)
+	}
+	return err
 }
 
 // ask reads the figures of the signer, and then of its allocations only what they
@@ -53,6 +63,7 @@ func (c *signerShowCmd) ask(ctx context.Context, gateway *client.Client) (v sign
 	if v.Status, err = gateway.Status(ctx, c.Signer); err != nil {
 		return v, err
 	}
+	v.Known = v.Status.Version != 0 || v.Status.Next != 0
 	if lowest := v.Status.LowestHeld; lowest != nil {
 		page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, Status: wire.StatusHeld, From: *lowest, Limit: c.Limit})
 		if err != nil {
@@ -87,9 +98,8 @@ func printSigner(w io.Writer, v signerView) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if s.Version == 0 && s.Next == 0 {
-		_, err := fmt.Fprintln(w, "\nthe signer is not known: nothing of it was ever handed out; gateway signer list shows those that are known")
-		return err
+	if !v.Known {
+		return nil
 	}
 	if err := printHolds(w, v); err != nil {
 		return err

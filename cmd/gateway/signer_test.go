@@ -55,7 +55,7 @@ func TestSignerShowSaysThatTheChainWasStoppedAndWhatItDoesNotKnow(t *testing.T) 
 			"chain   its final block fell: nothing is done by itself until the gateway is started again"},
 		`{"mined":7,"final":0,"head":9,"gap":{"nonce":7,"since":"2026-11-20T18:31:00.000Z","blocked":1}}`: {"final     0 ", "never handed out"},
 	} {
-		url, _ := answering(t, map[string][]string{wire.MethodStatus: {strings.TrimSuffix(idleStatus, "}") + `,"chain":` + chain + `}`}})
+		url, _ := answering(t, map[string][]string{wire.MethodStatus: {strings.Replace(idleStatus, `"version":0}`, `"version":1`, 1) + `,"chain":` + chain + `}`}})
 		o := runArgs(t, "signer", "show", "s", "--url", url)
 		for _, part := range want {
 			if o.code != exitOK || !strings.Contains(o.stdout, part) {

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"testing"
+
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+)
+
+// figuresStore is a store that has only these figures, in the order of the names.
+type figuresStore struct {
+	nonce.Store
+	signers []nonce.SignerFigures
+}
+
+func (s *figuresStore) Signers(_ context.Context, q nonce.SignersQuery) (out []nonce.SignerFigures, err error) {
+	wants := map[nonce.SignerFilter]func(f *nonce.SignerFigures) bool{
+		nonce.TroubledSigners: func(f *nonce.SignerFigures) bool { return f.Watch.Kind.Trouble() },
+		nonce.GapSigners:      func(f *nonce.SignerFigures) bool { return f.Watch.Kind == 0 && f.Released > 0 },
+		nonce.UnknownSigners:  func(f *nonce.SignerFigures) bool { return f.Unknown > 0 },
+	}[q.Filter]
+	for i := range s.signers {
+		if f := &s.signers[i]; f.Signer > q.After && wants(f) && len(out) < q.Limit {
+			out = append(out, *f)
+		}
+	}
+	return out, nil
+}
+
+// A list of gaps has two parts, each in the order of the names. Whatever the size of a page is, and
+// wherever it ends, each signer is listed once.
+func TestPagesOfGapsGoOnFromTheFirstPartToTheSecond(t *testing.T) {
+	troubled := nonce.Watch{Kind: nonce.WatchGap}
+	for name, c := range map[string]struct {
+		signers []nonce.SignerFigures
+		want    []string
+	}{
+		"both parts": {[]nonce.SignerFigures{
+			{Signer: "a", Released: 1}, {Signer: "b", Watch: troubled}, {Signer: "c", Released: 1}, {Signer: "d", Watch: troubled}, {Signer: "e"}, {Signer: "f", Released: 1},
+		}, []string{"b", "d", "a", "c", "f"}},
+		"the first part": {[]nonce.SignerFigures{{Signer: "b", Watch: troubled}, {Signer: "d", Watch: troubled}}, []string{"b", "d"}},
+		"the second":     {[]nonce.SignerFigures{{Signer: "a", Released: 1}, {Signer: "c", Released: 1}}, []string{"a", "c"}},
+		"none":           {[]nonce.SignerFigures{{Signer: "e"}}, nil},
+	} {
+		a := &app{cfg: new(Config), store: &figuresStore{signers: c.signers}, service: new(service.Service)}
+		h := http.NewServeMux()
+		a.signerHandlers(h)
+		for limit := 1; limit <= len(c.want)+1; limit++ {
+			var got []string
+			query := url.Values{"filter": {filterGap}, "limit": {strconv.Itoa(limit)}}
+			for pages := 1; ; pages++ {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/signers?"+query.Encode(), nil))
+				var page signerList
+				if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != http.StatusOK {
+					t.Fatalf("%s, %s: %d %s", name, query.Encode(), w.Code, w.Body)
+				}
+				for _, s := range page.Signers {
+					got = append(got, s.Signer)
+				}
+				if page.Next == "" {
+					break
+				}
+				if len(page.Signers) != limit || pages > len(c.want) {
+					t.Fatalf("%s, %s: %s", name, query.Encode(), w.Body)
+				}
+				query.Set("after", page.Next)
+				if query.Del("others"); page.Others {
+					query.Set("others", "true")
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, pages of %d: %v, want %v", name, limit, got, c.want)
+			}
+		}
+	}
+}
