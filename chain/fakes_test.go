@@ -240,6 +240,8 @@ type world struct {
 	chains *Chains
 	reg    *prometheus.Registry
 	number int64
+
+	planned map[string]nonce.Signer // rows, as plans left them
 }
 
 // inWorld runs a test with a tracker that runs, whose chain is at block 100.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
+	"noncegate/nonce/rules"
 )
 
 var update = flag.Bool("update", false, "write what came of the scenarios into their files")
@@ -135,6 +137,8 @@ func (w *world) show(command string, args []string) (shown []string) {
 		return []string{shown}
 	case "unseen":
 		return []string{fmt.Sprint(w.chains.Signer(names[args[0]]).Unseen(number(w.t, args[1]), number(w.t, args[2])))}
+	case "ask":
+		return []string{w.ask(names[args[0]], number(w.t, args[1]), strings.Join(args[2:], " "))}
 	case "lookat":
 		w.chains.LookAt(names[args[0]], number(w.t, args[1]))
 		return w.show("state", args)
@@ -177,6 +181,52 @@ func (w *world) show(command string, args []string) (shown []string) {
 	}
 	w.t.Fatalf("there is no command %q", command)
 	return nil
+}
+
+// ask plans one op of a signer by the rules, and does what a commit of the plan does: the store has its
+// rows, and the tracker is told. next is the cursor of a signer that has no row yet.
+func (w *world) ask(signer string, next int64, line string) string {
+	w.t.Helper()
+	if w.planned == nil {
+		w.planned = make(map[string]nonce.Signer)
+	}
+	row, there := w.planned[signer]
+	if !there {
+		row = nonce.Signer{Version: 1, Next: next}
+	}
+	op := noncetest.Parse(w.t, line)
+	op.Signer = signer
+	if op.Kind == nonce.KindRepair {
+		w.chains.Anew(signer, time.Second, func() {})
+		w.after(0)
+	}
+	now := time.Now().UnixMilli()
+	in := rules.Input{Signer: row, Token: 1, Now: nonce.Clock{Earliest: now, Latest: now}, Chain: w.chains.Signer(signer), History: make(map[int64]*nonce.Past)}
+	for n := range row.Next {
+		in.History[n] = nil // nothing is kept of what was consumed
+	}
+	plan := (&rules.Rules{DefaultHold: time.Hour, MaxLive: noncetest.MaxHolds}).Make(&in, []*nonce.Op{op})
+	if len(plan.Answers) == 0 {
+		w.t.Fatalf("%s: not answered, wants %+v", line, plan.Wants)
+	}
+	w.planned[signer] = plan.Signer
+	rows := make([]nonce.Row, len(plan.Signer.Live))
+	for i := range rows {
+		rows[i] = plan.Signer.Live[i].Row()
+	}
+	w.rows(rows)
+	a, events := &plan.Answers[0], plan.Own
+	shown := fmt.Sprint("next ", plan.Signer.Next)
+	for i, n := range a.Nonces {
+		events = append(events, nonce.Event{Type: nonce.EventAllocated, Nonce: n, Attempt: a.Attempts[i]})
+		shown += fmt.Sprint(" nonce ", n)
+	}
+	if a.Err != nil {
+		return shown + ": " + a.Err.Error()
+	}
+	w.chains.Signer(signer).Committed(events)
+	w.chains.Signer(signer).View(plan.Signer.Next)
+	return shown
 }
 
 func tx(h Hash) string {
