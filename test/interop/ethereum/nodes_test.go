@@ -205,7 +205,7 @@ func TestARefusalThatMeansNothingWasKeptIsFree(t *testing.T) {
 		_, v := w.send(poor, chaintest.Payment{Nonce: 0})
 		w.wantClass(v, chain.Free)
 		_, v = w.send(w.accounts[0], chaintest.Payment{Nonce: 0, Bump: -100}) // no fee at all
-		if v.Class != chain.Free && v.Class != chain.InPool {
+		if v.Class != chain.Refused && v.Class != chain.InPool {
 			w.t.Errorf("verdict %+v of a transaction without a fee", v)
 		}
 	})
