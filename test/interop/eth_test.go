@@ -411,14 +411,14 @@ func awaitNodes(t *testing.T, client *rpc.Client, n int) {
 func TestLongABlobTransactionGoesThrough(t *testing.T) {
 	t.Parallel()
 	c := startChained(t)
-	tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
-	for _, scheme := range []string{"ws", "http"} {
+	for i, scheme := range []string{"ws", "http"} {
+		tx := c.sim.SignBlob(c.sim.Accounts[0], chaintest.Payment{Nonce: uint64(i), To: c.sim.Accounts[1].Address})
 		var hash common.Hash
 		if err := c.dialEth(scheme).Client().CallContext(t.Context(), &hash, "eth_sendRawTransaction", hexutil.Bytes(c.sim.Raw(tx))); err != nil || hash != tx.Hash() {
 			t.Errorf("over %s: %v, %v", scheme, hash, err)
 		}
-	}
-	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
-		t.Errorf("the transaction is %s", where)
+		if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
+			t.Errorf("over %s: the transaction is %s", scheme, where)
+		}
 	}
 }

@@ -261,8 +261,8 @@ func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 	w := follow(t, sim.Node, "ws", sim.Accounts, func() { sim.Commit() })
 	from := w.accounts[0]
 	gap := w.node.SignBlob(from, chaintest.Payment{Nonce: 1})
-	if v := w.Send(t.Context(), w.node.Raw(gap)); v.Class != chain.Free || !v.Missing {
-		t.Errorf("verdict %+v of a blob without the nonce before it, want free, because of a gap", v)
+	if v := w.Send(t.Context(), w.node.Raw(gap)); v.Class != chain.Refused || !v.Missing {
+		t.Errorf("verdict %+v of a blob without the nonce before it, want refused, because of a gap", v)
 	}
 	tx := w.node.SignBlob(from, chaintest.Payment{Nonce: 0})
 	w.wantClass(w.Send(t.Context(), w.node.Raw(tx)), chain.InPool)
