@@ -13,9 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -75,18 +72,3 @@ func CloseLater(t testing.TB, c io.Closer) {
 		}
 	})
 }
-
-// ofGateway lists the files of this module that the gateway is built from.
-const ofGateway = `{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoFiles}}{{$dir}}/{{.}}
-{{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
-{{end}}{{end}}{{end}}`
-
-// lookAtSources has Go's test cache run the tests again when a source of the gateway has
-// changed: it knows of the files that a test itself looks at, and of no others.
-var lookAtSources = sync.OnceValue(func() error {
-	list, err := exec.Command("go", "list", "-deps", "-f", ofGateway, "noncegate/cmd/gateway").Output()
-	for file := range strings.FieldsSeq(string(list)) {
-		_, _ = os.Stat(file) // what it says goes into the cache
-	}
-	return err
-})

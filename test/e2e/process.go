@@ -44,9 +44,6 @@ var begun atomic.Int64
 // Begin starts a gateway on free ports.
 func Begin(t testing.TB, args ...string) *Process {
 	t.Helper()
-	if err := lookAtSources(); err != nil {
-		t.Fatal(err)
-	}
 	log := fmt.Sprintf("gateway-%d.log", begun.Add(1))
 	g, err := gateway.Begin(room, gateway.Config{Program: program, Log: log, Env: os.Environ(), Args: append([]string{"--workers=2"}, args...)})
 	if err != nil {
@@ -224,9 +221,6 @@ type Outcome struct {
 // Run runs the gateway's program until it ends.
 func Run(t testing.TB, args ...string) Outcome {
 	t.Helper()
-	if err := lookAtSources(); err != nil {
-		t.Error(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer

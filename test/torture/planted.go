@@ -16,14 +16,6 @@ import (
 	"noncegate/test/lab/history"
 )
 
-// caught says how often the checker noticed one plant, and by which rules.
-type caught struct {
-	plant plant
-	runs  int
-	times int
-	rules map[string]int
-}
-
 // PlantConfig says how plants are tried.
 type PlantConfig struct {
 	Options
@@ -35,25 +27,36 @@ type PlantConfig struct {
 	Load        time.Duration // of each run; 0: as long as any
 }
 
-// tryPlant builds a gateway that is wrong and does some runs with it.
-func tryPlant(ctx context.Context, cfg PlantConfig, wrong plant) (*caught, error) {
+// caught says how often the judge noticed one plant, and by which rules.
+type caught struct {
+	runs, times int
+	rules       map[string]int
+}
+
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// try builds a gateway that is wrong and does some runs with it. That one is void, or that nobody can tell, is not a catch.
+func (wrong *plant) try(ctx context.Context, cfg PlantConfig) (*caught, error) {
 	name := notInNames.ReplaceAllString(wrong.Name, "-")
-	exe := filepath.Join(cfg.Dir, name)
-	patches, flags := wrong.Patches, []string{"-race"}
-	if wrong.File {
-		patches, flags = slices.Concat(wrong.axis().patches(), patches), nil
+	axis, err := AxisNamed(wrong.Axis)
+	if err != nil {
+		return nil, err
 	}
-	if err := gateway.Build(ctx, exe, patches, flags...); err != nil {
+	flags := []string{"-race"}
+	if axis.File {
+		flags = nil
+	}
+	cfg.Gateway, cfg.Axis, cfg.EngineArgs, cfg.Points = filepath.Join(cfg.Dir, name), axis, wrong.Args, imagePoints
+	if err := gateway.Build(ctx, cfg.Gateway, wrong.patches(), flags...); err != nil {
 		return nil, err
 	}
 	faults, err := FaultsNamed(wrong.Faults...)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Gateway, cfg.Axis, cfg.EngineArgs, cfg.Points = exe, wrong.axis(), wrong.Args, imagePoints
-	c := &caught{plant: wrong, rules: make(map[string]int)}
-	for seed := range uint64(cfg.Runs) {
-		p := Plan{Seed: seed, Faults: faults, Load: cfg.Load, Enough: 1, Exactly: true, Options: cfg.Options, KeepAll: true}
+	c := &caught{rules: make(map[string]int)}
+	for c.runs < cfg.Runs && !(cfg.UntilCaught && c.times > 0) {
+		p := Plan{Seed: uint64(c.runs), Faults: faults, Load: cfg.Load, Enough: 1, Exactly: true, Options: cfg.Options, KeepAll: true}
 		if cfg.Keep != "" {
 			p.Dir = filepath.Join(cfg.Keep, name)
 		}
@@ -64,48 +67,32 @@ func tryPlant(ctx context.Context, cfg PlantConfig, wrong plant) (*caught, error
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", wrong.Name, err)
 		}
-		c.count(res)
-		if cfg.UntilCaught && c.times > 0 {
-			break
+		rules := slices.DeleteFunc(res.Report.Rules(), func(r history.Rule) bool { return r == history.Void || r == history.Undecided })
+		for _, r := range rules {
+			c.rules[string(r)]++
 		}
+		c.runs++
+		c.times += min(len(rules), 1)
 	}
 	return c, nil
 }
 
-var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
-
-// count adds a run. That it is void, or that nobody can tell, is not a catch.
-func (c *caught) count(res *Result) {
-	rules := slices.DeleteFunc(res.Report.Rules(), func(r history.Rule) bool { return r == history.Void || r == history.Undecided })
-	for _, r := range rules {
-		c.rules[string(r)]++
-	}
-	c.runs++
-	if len(rules) > 0 {
-		c.times++
-	}
-}
-
-// Planted tries every plant, or those of the axes named, and of these those whose name contains
-// only, and writes the table. It returns how many were never caught.
+// Planted tries every plant, or those of the axes named, and of these those whose name contains only, and writes a table. It returns
+// how many were never caught.
 func Planted(ctx context.Context, cfg PlantConfig, axes []string, only string, w io.Writer) (missed int, err error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught | by (runs) |\n|---|---|---|---|\n")
 	for _, p := range plants() {
-		if !strings.Contains(p.Name, only) || len(axes) > 0 && !slices.Contains(axes, p.axis().Name) {
+		if p.Axis == "" || !strings.Contains(p.Name, only) || len(axes) > 0 && !slices.Contains(axes, p.Axis) {
 			continue
 		}
-		c, err := tryPlant(ctx, cfg, p)
+		c, err := p.try(ctx, cfg)
 		if err != nil {
 			return missed, err
 		}
 		if c.times == 0 {
 			missed++
 		}
-		beside := "nothing else"
-		if len(p.Faults) > 0 {
-			beside = strings.Join(slices.Compact(slices.Clone(p.Faults)), ", ")
-		}
-		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, beside, c.times, c.runs, counts(c.rules))
+		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, strings.Join(slices.Compact(slices.Clone(p.Faults)), ", "), c.times, c.runs, counts(c.rules))
 	}
 	return missed, nil
 }

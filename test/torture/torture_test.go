@@ -6,13 +6,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,19 +20,26 @@ import (
 	"noncegate/test/lab/pgtest"
 )
 
-// What the histories share, made when the first of them asks.
+// server is the PostgreSQL of all histories, started when the first of them asks; started is it then.
 var (
-	folder  string
-	program = sync.OnceValues(func() (exe string, err error) {
-		exe = filepath.Join(folder, "gateway")
-		return exe, gateway.Build(context.Background(), exe, nil, gateway.FlagsOfThis()...)
+	started *pgtest.Server
+	server  = sync.OnceValues(func() (_ *pgtest.Server, err error) {
+		started, err = StartPostgres(context.Background())
+		return started, err
 	})
-	pgServer = sync.OnceValues(func() (*pgtest.Server, error) { return StartPostgres(context.Background()) })
-	started  atomic.Bool // pgServer was asked for
 )
 
 func TestMain(m *testing.M) {
-	code, err := runAll(m)
+	flag.Parse()
+	err := flag.Set("test.parallel", "3") // a history waits for most of its time
+	code := m.Run()
+	if started != nil {
+		err = started.Close()
+	}
+	if code == 0 && err == nil {
+		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+			goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
@@ -43,179 +47,98 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// parallel is how many tests run at a time: a history waits for most of its time.
-const parallel = "3"
-
-func runAll(m *testing.M) (code int, err error) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", parallel); err != nil {
-		return 1, err
-	}
-	if folder, err = os.MkdirTemp("", "torture"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(folder)
-	code = m.Run()
-	if started.Load() {
-		if pg, failed := pgServer(); failed == nil {
-			err = pg.Close()
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
 		}
+		return v
 	}
-	if code == 0 && err == nil {
-		err = goleak.Find(goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"), goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
-	}
-	return code, err
 }
 
-// server is the PostgreSQL of all histories.
-func server(t *testing.T) *pgtest.Server {
+// judged does a run, with the tests' own gateway unless the plan has one, and fails for what the judge finds.
+func judged(t *testing.T, axis string, p Plan, names ...string) *Result {
 	t.Helper()
-	started.Store(true)
-	pg, err := pgServer()
-	if err != nil {
-		t.Fatal(err)
+	p.Faults, p.Axis, p.Dir = must[[]Fault](t)(FaultsNamed(names...)), must[Axis](t)(AxisNamed(axis)), filepath.Join(os.TempDir(), "noncegate-torture")
+	if p.Gateway == "" {
+		p.Load, p.Forward = 5*time.Second, "on"
+		p.Postgres, p.Gateway = must[*pgtest.Server](t)(server()), must[string](t)(gateway.Program(t.Context()))
 	}
-	return pg
-}
-
-// lookAtSources opens every folder of the module, so that go test, which takes note
-// of what is opened while tests run, does not show an old result when the gateway
-// has changed.
-func lookAtSources(t *testing.T) {
-	t.Helper()
-	module, err := gateway.Module(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	res := must[*Result](t)(Run(t.Context(), p))
+	if v := res.Report.Violations; len(v) == 1 && v[0].Rule == history.Void { // the machine had other work
+		t.Log(v[0], "; once more, for longer")
+		p.Load *= 4
+		res = must[*Result](t)(Run(t.Context(), p))
 	}
-	err = filepath.WalkDir(module, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (d.Name() == ".git" || d.Name() == "bin") {
-			return filepath.SkipDir
+	for _, v := range res.Report.Violations {
+		t.Errorf("%v; see %s", v, res.Kept)
+	}
+	for _, said := range res.Said {
+		if strings.Contains(said, "done to 0 commits") {
+			t.Errorf("a fault met nothing: %s", said)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	r := res.Report
+	t.Logf("%d acknowledged, %d refused, %d unknown, %d losses, %d images", r.Acknowledged, r.Refused, r.Unknown, r.Losses, res.Images)
+	return res
 }
 
-// artefacts is where a test that fails leaves what it has.
-func artefacts(t *testing.T) string {
-	dir := filepath.Join(os.TempDir(), "noncegate-torture")
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("see %s", dir)
-		}
-	})
-	return dir
-}
-
-// short is the campaign of make test: every fault but the wrong clock, which needs a
-// gateway of its own, and the end of PostgreSQL, which all clusters share.
-var short = []struct {
-	seed    uint64
-	forward string
-	faults  []string
-}{
-	{1, "on", []string{"kill", "late-commit", "move-shards"}},
-	{2, "on", []string{"pause", "cut-reply", "dump"}},
-	{3, "off", []string{"partition", "cut-websocket", "basic-again"}},
-	{4, "on", []string{"silent-node", "drain", "join-leave"}},
-	{6, "on", []string{"backend", "store-clock", "row-lock"}},
-}
-
+// Every fault of the axis but the wrong clock, which needs a gateway of its own, and the end of PostgreSQL, which all clusters share.
 func TestLongHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
-	lookAtSources(t)
 	t.Parallel()
-	for _, r := range short {
-		t.Run(strings.Join(r.faults, "+"), func(t *testing.T) {
+	for seed, names := range []string{
+		"kill late-commit move-shards", "pause cut-reply dump", "partition cut-websocket basic-again", "silent-node drain join-leave",
+		"backend store-clock row-lock",
+	} {
+		t.Run(names, func(t *testing.T) {
 			t.Parallel()
-			survives(t, Plan{Seed: r.seed, Options: Options{Forward: r.forward}}, r.faults)
+			judged(t, "postgres", Plan{Seed: uint64(seed)}, strings.Fields(names)...)
 		})
 	}
 }
 
 // It is not parallel to any other.
 func TestLongAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
-	lookAtSources(t)
-	survives(t, Plan{Seed: 5, Options: Options{Forward: "on"}}, []string{"postgres-crash"})
+	judged(t, "postgres", Plan{Seed: 5}, "postgres-crash")
 }
 
-// shortEngine is its part with Redis: a loss beside an owner that knows nothing of it, and
-// moves between the engines while answers of Redis are lost.
-var shortEngine = []struct {
-	seed   uint64
-	lost   bool // signers must have been lost
-	faults []string
-}{
-	{1, true, []string{"parted-for-long"}},
-	{2, false, []string{"redis-cut-reply", "switch"}},
-}
-
+// A loss beside an owner that knows nothing of it, and moves between the engines while answers of Redis are lost.
 func TestLongHistoriesOfThePerformanceEngineKeepEveryRule(t *testing.T) {
-	lookAtSources(t)
 	t.Parallel()
-	for _, tt := range shortEngine {
-		t.Run(strings.Join(tt.faults, "+"), func(t *testing.T) {
-			t.Parallel()
-			res := judged(t, Plan{Seed: tt.seed, Clients: 15, Options: Options{Axis: axisOf(t, "engine"), Forward: "on"}}, tt.faults)
-			if tt.lost && res.Report.Losses == 0 {
-				t.Error("no signer was lost")
-			}
-		})
-	}
+	t.Run("loss", func(t *testing.T) {
+		t.Parallel()
+		if res := judged(t, "engine", Plan{Seed: 1, Clients: 15}, "parted-for-long"); res.Report.Losses == 0 {
+			t.Error("no signer was lost")
+		}
+	})
+	t.Run("switch", func(t *testing.T) {
+		t.Parallel()
+		judged(t, "engine", Plan{Seed: 2, Clients: 15}, "redis-cut-reply", "switch")
+	})
 }
 
-// With a chain: its nodes fail beside a gateway that dies.
+// The nodes of the chain fail beside a gateway that dies.
 func TestLongHistoriesBesideAChainKeepEveryRule(t *testing.T) {
-	lookAtSources(t)
 	t.Parallel()
-	judged(t, Plan{Seed: 1, Options: Options{Axis: axisOf(t, "chain"), Forward: "on"}}, []string{"nodes-away", "kill"})
+	judged(t, "chain", Plan{Seed: 1}, "nodes-away", "kill")
 }
 
-func survives(t *testing.T, p Plan, names []string) {
-	t.Helper()
-	res := judged(t, p, names)
-	for _, said := range res.Said {
-		if strings.Contains(said, "done to 0 commits") {
-			t.Errorf("a fault met nothing: %s", said)
-		}
+// A gateway on a file: its disk is full, fails, and forgets what was not synced.
+func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
+	t.Parallel()
+	o := Options{Axis: must[Axis](t)(AxisNamed("sqlite")), Points: 3}
+	if err := Build(t.Context(), &o, t.TempDir()); err != nil {
+		t.Fatal(err)
 	}
+	judged(t, "sqlite", Plan{Seed: 1, Exactly: true, Options: o}, "file-kill", "power-loss", "file-kill", "torn-tail", "file-kill", "file-stop", "power-loss")
+	judged(t, "sqlite", Plan{Seed: 2, Exactly: true, Options: o},
+		"full-disk", "power-loss", "failed-sync", "power-loss", "failed-sync", "file-kill", "power-loss")
 }
 
-// judged does a run with the tests' own gateway and fails for what the checker finds.
-func judged(t *testing.T, p Plan, names []string) *Result {
-	t.Helper()
-	faults, err := FaultsNamed(names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Faults, p.Load, p.Dir, p.Postgres, p.Gateway = faults, 5*time.Second, artefacts(t), server(t), exe
-	res, err := Run(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := res.Report.Violations; len(v) == 1 && v[0].Rule == history.Void { // the machine had other work
-		t.Log(v[0], "; once more, for longer")
-		p.Load, p.Dir = 4*p.Load, artefacts(t)
-		if res, err = Run(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, v := range res.Report.Violations {
-		t.Error(v)
-	}
-	t.Logf("%d acknowledged, %d refused, %d unknown, %d losses", res.Report.Acknowledged, res.Report.Refused, res.Report.Unknown, res.Report.Losses)
-	return res
-}
-
+// Those that show at once; the others take a campaign.
 func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
-	lookAtSources(t)
 	t.Parallel()
-	// Those that show at once; the others take a campaign.
 	for name, rule := range map[string]history.Rule{
 		"version not compared":                history.OneHolder,
 		"request id taken as new":             history.OneAnswer,
@@ -225,94 +148,36 @@ func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			isCaught(t, name, rule)
+			cfg := PlantConfig{Options: Options{Postgres: must[*pgtest.Server](t)(server())}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}
+			if c := must[*caught](t)(plantNamed(name).try(t.Context(), cfg)); c.rules[string(rule)] == 0 {
+				t.Errorf("found %v in %d runs, want %q", c.rules, c.runs, rule)
+			}
 		})
 	}
 }
 
-// isCaught tries a plant until the rule has noticed it.
-func isCaught(t *testing.T, name string, rule history.Rule) {
-	t.Helper()
-	all := plants()
-	i := slices.IndexFunc(all, func(p plant) bool { return p.Name == name })
-	if i < 0 {
-		t.Fatal("there is no such plant")
-	}
-	c, err := tryPlant(t.Context(), PlantConfig{Options: Options{Postgres: server(t)}, Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}, all[i])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.rules[string(rule)] == 0 {
-		t.Errorf("found %v in %d runs, want %q", c.rules, c.runs, rule)
-	}
-}
-
-// everyBuild are the plants with what each gateway of their axis has, and that alone.
-func everyBuild() []plant {
-	all := plants()
-	for i := range all {
-		if all[i].File {
-			all[i].Patches = slices.Concat(all[i].axis().patches(), all[i].Patches)
-		}
-	}
-	return append(all, plant{Name: "wrong clock", Patches: wrongClock()})
-}
-
-func axisOf(t *testing.T, name string) Axis {
-	t.Helper()
-	a, err := AxisNamed(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-// A gateway on a file: its disk is full, fails, and forgets what was not synced.
-func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
-	lookAtSources(t)
-	t.Parallel()
-	o := Options{Axis: axisOf(t, "sqlite"), Points: 3}
-	if err := Build(t.Context(), &o, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	for seed, names := range map[uint64][]string{
-		1: {"file-kill", "power-loss", "file-kill", "torn-tail", "file-kill", "file-stop", "power-loss"},
-		2: {"full-disk", "power-loss", "failed-sync", "power-loss", "failed-sync", "file-kill", "power-loss"},
-	} {
-		faults, err := FaultsNamed(names...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := Run(t.Context(), Plan{Seed: seed, Faults: faults, Exactly: true, Options: o, Dir: artefacts(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d acknowledged, %d images", res.Report.Acknowledged, res.Images)
-		for _, v := range res.Report.Violations {
-			t.Error(v)
-		}
-	}
-}
-
+// Also the text by which faults know a commit is there once.
 func TestEveryPlantFitsTheSources(t *testing.T) {
-	lookAtSources(t)
-	for _, p := range everyBuild() {
+	commit := gateway.Patch{File: "nonce/postgres/statement.go", Old: shardCommit, New: shardCommit}
+	for _, p := range append(plants(), plant{Name: "commit", Patches: []gateway.Patch{commit}}) {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
 		}
 		if _, err := FaultsNamed(p.Faults...); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
-		if _, err := gateway.Overlay(t.Context(), t.TempDir(), p.Patches); err != nil {
+		if _, err := gateway.Overlay(t.Context(), t.TempDir(), p.patches()); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
 }
 
 func TestLongEveryPlantCompiles(t *testing.T) {
-	lookAtSources(t)
-	for _, p := range everyBuild() {
-		if err := gateway.Compile(t.Context(), t.TempDir(), p.Patches); err != nil {
+	for _, p := range plants() {
+		if p.Name == "traced disk" { // needs another file, and is compiled with each plant of SQLite
+			continue
+		}
+		if err := gateway.Compile(t.Context(), t.TempDir(), p.patches()); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
@@ -320,33 +185,29 @@ func TestLongEveryPlantCompiles(t *testing.T) {
 
 func TestAPassBreaksEachFaultAloneAndBesideEachOther(t *testing.T) {
 	for _, a := range Axes {
-		seen := make(map[string]bool)
+		seen, last := make(map[string]bool), make(map[string]bool)
 		all := a.Combinations()
 		for seed := range uint64(len(all)) {
 			var names []string
 			for _, f := range a.ForSeed(seed) {
+				names, last[f.Name] = append(names, f.Name), true
 				if f.Directed {
 					t.Errorf("%s: a campaign draws %s", a.Name, f.Name)
 				}
-				names = append(names, f.Name)
 			}
 			seen[strings.Join(names, "+")] = true
 		}
 		if len(seen) != len(all) || seen[""] {
 			t.Errorf("%s: %d of %d combinations differ", a.Name, len(seen), len(all))
 		}
-		for _, f := range faults {
-			mine := !f.Directed && f.Engine == a.Engine && f.Chain == a.Chain && f.File == a.File
-			if alone := seen[f.Name]; mine && !a.File && !alone {
-				t.Errorf("%s: %s never comes alone", a.Name, f.Name)
-			}
-			if in := slices.ContainsFunc(all, func(c []Fault) bool { return c[len(c)-1].Name == f.Name }); mine && !in {
-				t.Errorf("%s: %s never comes", a.Name, f.Name)
+		for _, f := range a.own() {
+			if !last[f.Name] || !a.File && !seen[f.Name] {
+				t.Errorf("%s: %s never comes, or never alone", a.Name, f.Name)
 			}
 		}
 	}
-	if seen := len(Axes[0].Combinations()); seen != len(Axes[0].own())*(len(Axes[0].own())+1)/2 {
-		t.Errorf("%d combinations of %d faults", seen, len(Axes[0].own()))
+	if n := len(Axes[0].own()); len(Axes[0].Combinations()) != n*(n+1)/2 {
+		t.Errorf("%d combinations of %d faults", len(Axes[0].Combinations()), n)
 	}
 }
 
@@ -365,28 +226,5 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}
-	}
-}
-
-// The faults of commits know one by its text.
-func TestACommitOfShardsIsKnownByItsText(t *testing.T) {
-	module, err := gateway.Module(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(module, "nonce/postgres/*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found += strings.Count(string(text), shardCommit)
-	}
-	if found != 1 {
-		t.Errorf("%q occurs %d times, want once", shardCommit, found)
 	}
 }
