@@ -17,6 +17,7 @@ const (
 	sqlite    = "gateway-sqlite"
 	far       = "gateway-far"
 	engineFar = "gateway-engine-far"
+	chained   = "gateway-chain" // asks a node about all signers of the load
 	floor     = "floor"
 	echo      = "echo"
 	naive     = "naive"
@@ -42,6 +43,7 @@ var rows = []Row{
 	{Name: "idle", What: "resident memory per idle connection, 8,000 connections", Scene: "idle", Over: gateway, Figure: perConnection, AtMost: 8 << 10},
 	{Name: "slow", What: "healthy clients' p99 with 20 % that do not read ÷ without", Scene: "slow", Over: "20 % do not read", Under: "all read", Figure: p99, AtMost: 1.2},
 	{Name: "sqlite", What: "SQLite ÷ PostgreSQL, 64 × 16", Scene: "64x16", Over: sqlite, Under: gateway, Figure: perSecond, AtLeast: 0.8},
+	{Name: "chain", What: "signers of a configured chain ÷ without a chain, 64 × 16", Scene: "64x16", Over: chained, Under: gateway, Figure: perSecond, AtLeast: 0.95},
 	{Name: "engine-p50", What: "performance engine ÷ reliable, PostgreSQL 5 ms away, p50 of hand-outs", Scene: "far", Over: engineFar, Under: far, Figure: handOutP50, AtMost: 0.15},
 	{Name: "engine-p99", What: "the same, p99 of hand-outs", Scene: "far", Over: engineFar, Under: far, Figure: handOutP99, AtMost: 0.3},
 	{Name: "soak", What: "soak at half of the lasting peak: all is answered, no queue grows, no dead rows pile up", Scene: "soak", Over: gateway, Figure: passed, AtLeast: 1, long: true},
@@ -67,7 +69,7 @@ type side struct {
 
 // scenes are those that rows name.
 var scenes = []scene{
-	{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers", sides: sides(closed(64, 16, 1000), floor, echo, gateway, naive, sqlite)},
+	{name: "64x16", about: "64 connections, bursts of 16, 1,000 signers", sides: sides(closed(64, 16, 1000), floor, echo, gateway, chained, naive, sqlite)},
 	{name: "1000x1", about: "1,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(1000, 1, 1000), echo, gateway)},
 	{name: "5000x1", about: "5,000 connections, 1 in flight, 1,000 signers", sides: sides(closed(5000, 1, 1000), echo, gateway)},
 	{name: "open 500", about: "open loop, 500 connections, 2,000 requests/s, 1,000 signers", times: 2, sides: sides(open(500, 2000), floor, gateway)},

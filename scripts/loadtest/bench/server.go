@@ -13,12 +13,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/wait"
+	"noncegate/test/lab/fakenode"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
@@ -44,6 +46,7 @@ const (
 // store is what one side is started on.
 type store struct {
 	url, redis string
+	chain      string         // URL of its node
 	ends       []func() error // in the order of their making
 }
 
@@ -96,6 +99,13 @@ func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
 			return st, err
 		}
 	}
+	if s.server == chained {
+		var end func() error
+		if st.chain, end, err = startChain(); err != nil {
+			return st, err
+		}
+		st.ends = append(st.ends, end)
+	}
 	if s.server == engineFar {
 		redis, err := redistest.Start(redisSettings...)
 		if err != nil {
@@ -104,6 +114,33 @@ func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
 		st.ends, st.redis = append(st.ends, redis.Close), redis.URL()
 	}
 	return st, nil
+}
+
+// blockTime is that of the chain. It is short, so that a measurement has several blocks, after each
+// of which the gateway asks for the counts of the signers that it watches.
+const blockTime = time.Second
+
+// startChain starts an Ethereum node whose chain grows. No transaction of the load is ever mined, so
+// that the gateway watches every signer all the time.
+func startChain() (url string, end func() error, err error) {
+	chain := fakenode.NewChain(time.Now(), blockTime)
+	node, err := fakenode.Serve(chain, 1)
+	if err != nil {
+		return "", nil, err
+	}
+	node.SetFinal(chain.First())
+	ctx, stop := context.WithCancel(context.Background())
+	var growing sync.WaitGroup
+	growing.Go(func() {
+		for wait.For(ctx, blockTime) == nil {
+			node.SetHead(chain.Extend(node.Head()))
+		}
+	})
+	return strings.Replace(node.URL(), "http", "ws", 1), func() error {
+		stop()
+		growing.Wait()
+		return node.Close()
+	}, nil
 }
 
 // server is one process.
@@ -168,6 +205,9 @@ func (a *arena) command(kind string, s *server, st *store) []string {
 		"--listen", s.listen, "--admin-listen", strings.TrimPrefix(s.admin, "http://")}
 	if st.redis != "" {
 		args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+	}
+	if st.chain != "" {
+		args = append(args, "--chain", "eip155:1="+st.chain, "--chain-window", "1000000")
 	}
 	return append(args, gatewayFlags...)
 }
