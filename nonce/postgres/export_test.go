@@ -1,20 +1,32 @@
 package postgres
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
-// ShardCommits are the texts of all commits there can be.
+// ShardCommits are the texts of commits: with all parts, with each part but one, and with each alone.
+// A part is planned by itself, whatever the others are.
 func ShardCommits() (texts []string) {
-	for p := range shardParts(1) << 7 {
-		for _, form := range []shardParts{0, partBasic} {
-			if p&(partUpdates|partInserts|partChecks) != 0 && (p&(partUpdates|partInserts) != 0 || p&(partHistory|partRequests) == 0) {
-				texts = append(texts, commitShards(p|form))
-				if p&partDues != 0 {
-					texts = append(texts, commitShards(p|form|partWatch))
-				}
-			}
+	const all = partUpdates | partInserts | partChecks | partHistory | partRequests | partDues | partFree
+	sets := []shardParts{all}
+	for p := shardParts(1); p <= partFree; p <<= 1 {
+		sets = append(sets, all&^p)
+		if p&(partUpdates|partInserts|partChecks) != 0 {
+			sets = append(sets, p, p|partDues)
+		}
+		if p&(partHistory|partRequests) != 0 {
+			sets = append(sets, p|partUpdates, p|partInserts, p|partHistory|partAgain|partUpdates)
 		}
 	}
-	return texts
+	for _, p := range sets {
+		texts = append(texts, commitShards(p), commitShards(p|partBasic))
+		if p&partDues != 0 {
+			texts = append(texts, commitShards(p|partWatch), commitShards(p|partBasic|partWatch))
+		}
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts)
 }
 
 // ShardStatements are the texts of all others.

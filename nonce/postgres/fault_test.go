@@ -42,8 +42,8 @@ func applies(t *testing.T, s nonce.Store, h lease.Holder, writes ...nonce.Write)
 }
 
 func TestABatchOnShardsIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
-	relay := newRelay(t, server.Addr())
-	s, h, first := ownedAt(t, relay.url(t, server.NewDatabase(t))+"&pool_max_conns=1")
+	proxy, url := through(t, newShards(t))
+	s, h, first := ownedAt(t, url+"&pool_max_conns=1")
 	writes, needs := make([]nonce.Write, 300), make([]nonce.SignerNeed, 300)
 	for i := range writes {
 		name := fmt.Sprint("signer-", i)
@@ -53,11 +53,11 @@ func TestABatchOnShardsIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
 	step := func(what string, trips int64, run func() error) {
 		t.Helper()
 		for _, prepared := range []bool{false, true} {
-			before := relay.trips.Load()
+			before := proxy.RoundTrips()
 			if err := run(); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			if got := relay.trips.Load() - before; prepared && got != trips {
+			if got := proxy.RoundTrips() - before; prepared && got != trips {
 				t.Errorf("%s: %d round trips, want %d", what, got, trips)
 			}
 		}
@@ -142,17 +142,9 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 		}, nonce.NotSent, "(2,1,2)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			direct := server.NewDatabase(t)
-			proxy, err := pgtest.NewProxy(server.Addr())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = proxy.Close() })
-			through, err := proxy.URL(direct)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, h, writes := ownedAt(t, through+"&pool_max_conns=1")
+			direct := newShards(t)
+			proxy, url := through(t, direct)
+			s, h, writes := ownedAt(t, url+"&pool_max_conns=1")
 			w := writes[0]
 			// These prepare the statements.
 			applies(t, s, h, w)
@@ -173,7 +165,7 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 				t.Fatal("the plan's error was lost")
 			}
 			answered := proxy.CutReplies(tt.cut)
-			err = tt.run(s, h, w)
+			err := tt.run(s, h, w)
 			if err == nil || nonce.OutcomeOf(err) != tt.outcome {
 				t.Errorf("got %v, want outcome %v", err, tt.outcome)
 			}
@@ -198,7 +190,7 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 }
 
 func TestAHeartbeatDoesNotWaitForAConnectionOfRequests(t *testing.T) {
-	s, h, writes := ownedAt(t, server.NewDatabase(t)+"&pool_max_conns=1")
+	s, h, writes := ownedAt(t, newShards(t)+"&pool_max_conns=1")
 	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -303,17 +295,17 @@ func TestAnotherServerOfShardsBehindTheSameAddressChangesTheGeneration(t *testin
 	raw := server.NewDatabase(t)
 	other, there := twin(t, raw)
 	openShards(t, there, 2)
-	relay := newRelay(t, server.Addr())
-	s, h, writes := ownedAt(t, relay.url(t, raw))
+	proxy, url := through(t, raw)
+	s, h, writes := ownedAt(t, url)
 	applies(t, s, h, writes...)
 	was := s.Generation()
-	relay.cut()
+	proxy.Drop()
 	await(t, "the same server again", func() bool { return s.Ping(t.Context()) == nil })
 	if s.Generation() != was {
 		t.Error("a new connection to the same server changed the generation")
 	}
-	relay.move(other.Addr())
-	relay.cut()
+	proxy.Retarget(other.Addr())
+	proxy.Drop()
 	// The heartbeat may be the first to meet it.
 	await(t, "a heartbeat of the other server", func() bool {
 		_, err := s.Renew(t.Context(), h, time.Hour)

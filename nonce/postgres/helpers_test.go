@@ -2,21 +2,16 @@ package postgres_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"io"
-	"net"
 	"net/url"
-	"noncegate/nonce"
-	"noncegate/test/lab/pgtest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"noncegate/nonce"
+	"noncegate/test/lab/pgtest"
 )
 
 // patience is how long a test waits for what must come.
@@ -53,113 +48,19 @@ func await(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// relay is a server's address that can move to another server. It counts what
-// clients wait for: each Sync and each simple query is a round trip.
-type relay struct {
-	ln    net.Listener
-	trips atomic.Int64
-	wg    sync.WaitGroup
-
-	mu     sync.Mutex // guards what follows
-	target string
-	conns  []net.Conn
-}
-
-func newRelay(t testing.TB, target string) *relay {
+// through is a proxy before the server, and the URL of a database behind it.
+func through(t testing.TB, raw string) (*pgtest.Proxy, string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	proxy, err := pgtest.NewProxy(server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{ln: ln, target: target}
-	r.wg.Go(r.accept)
-	t.Cleanup(func() {
-		_ = ln.Close()
-		r.cut()
-		r.wg.Wait()
-	})
-	return r
-}
-
-func (r *relay) url(t testing.TB, raw string) string {
-	t.Helper()
-	u, err := url.Parse(raw)
+	t.Cleanup(func() { _ = proxy.Close() })
+	url, err := proxy.URL(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Host = r.ln.Addr().String()
-	return u.String()
-}
-
-// move sends new connections to another server and leaves the others.
-func (r *relay) move(target string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.target = target
-}
-
-// cut ends all connections.
-func (r *relay) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns {
-		_ = c.Close()
-	}
-	r.conns = nil
-}
-
-func (r *relay) accept() {
-	for {
-		client, err := r.ln.Accept()
-		if err != nil {
-			return
-		}
-		r.mu.Lock()
-		server, err := net.Dial("tcp", r.target)
-		if err != nil {
-			r.mu.Unlock()
-			_ = client.Close()
-			continue
-		}
-		r.conns = append(r.conns, client, server)
-		r.mu.Unlock()
-		r.wg.Go(func() {
-			defer server.Close()
-			_ = r.requests(server, client)
-		})
-		r.wg.Go(func() {
-			defer client.Close()
-			_, _ = io.Copy(client, server)
-		})
-	}
-}
-
-// requests copies what a client says, message by message.
-func (r *relay) requests(server io.Writer, client io.Reader) error {
-	for kind := byte(0); ; { // the first message has no kind
-		head := make([]byte, 4, 512)
-		if kind != 0 {
-			head = head[:5]
-		}
-		if _, err := io.ReadFull(client, head); err != nil {
-			return err
-		}
-		length := binary.BigEndian.Uint32(head[len(head)-4:])
-		if length < 4 || length > 1<<26 {
-			return errors.New("not the protocol")
-		}
-		message := append(head, make([]byte, length-4)...)
-		if _, err := io.ReadFull(client, message[len(head):]); err != nil {
-			return err
-		}
-		if kind != 0 && (message[0] == 'S' || message[0] == 'Q') {
-			r.trips.Add(1)
-		}
-		if _, err := server.Write(message); err != nil {
-			return err
-		}
-		kind = 1
-	}
+	return proxy, url
 }
 
 // plan is a node of EXPLAIN's JSON.

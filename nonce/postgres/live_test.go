@@ -95,9 +95,7 @@ func sameEntry(a, b nonce.Entry) bool {
 
 func TestTheDatabaseReadsALiveStateAsTheGatewayDoes(t *testing.T) {
 	t.Parallel()
-	url := server.NewDatabase(t)
-	openShards(t, url, 1)
-	conn := dial(t, url)
+	conn := dial(t, newShards(t))
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
 		live := randomLive(rnd, 1+i/20)

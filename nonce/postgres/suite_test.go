@@ -34,57 +34,105 @@ func openShards(t testing.TB, url string, shards int) *postgres.Store {
 // advance moves the clock of a database on by so many milliseconds from the real one.
 func advance(t *testing.T, url string, by int64) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), fmt.Sprintf(
+	run(t, url, fmt.Sprintf(
 		`CREATE OR REPLACE FUNCTION store_millis() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT %d + (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$`, by))
+}
+
+const (
+	// rememberNew keeps the clock and the rows of a new database; makeNew brings them back, and no
+	// other rows. It deletes: files that TRUNCATE makes are synced, which takes longer than most tests.
+	rememberNew = `CREATE SCHEMA new; CREATE TABLE new.clock AS SELECT pg_get_functiondef('store_millis'::regproc) AS text; DO $$ DECLARE t name; BEGIN
+		FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+			EXECUTE format('CREATE TABLE new.%1$I AS TABLE public.%1$I', t);
+		END LOOP; END $$`
+	makeNew = `DO $$ DECLARE t name; n bigint; BEGIN
+		EXECUTE (SELECT text FROM new.clock);
+		FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'noncegate_migration' AND pg_relation_size(oid) > 0 LOOP
+			EXECUTE format('DELETE FROM %1$I', t);
+			GET DIAGNOSTICS n = ROW_COUNT;
+			EXECUTE format('INSERT INTO %1$I OVERRIDING SYSTEM VALUE TABLE new.%1$I', t);
+		END LOOP;
+		PERFORM setval(c.oid, 1, false) FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'S' AND relname <> 'noncegate_migration_id_seq'; END $$`
+	// wholeState is of all rows, sequences, functions, and relations with their columns.
+	wholeState = `SELECT concat_ws(E'\n', schema_to_xml('public', true, false, ''), (SELECT string_agg(concat_ws(' ', sequencename, start_value, last_value), E'\n' ORDER BY sequencename) FROM pg_sequences),
+		(SELECT string_agg(pg_get_functiondef(oid), E'\n' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
+		(SELECT string_agg(concat_ws(' ', relname, relkind, reloptions, attname, atttypid, attnotnull, attidentity), E'\n' ORDER BY relname, attnum)
+			FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid WHERE relnamespace = 'public'::regnamespace))`
+)
+
+// renewed are the URLs of databases of two shards as they were when they were new, which no test uses.
+var renewed = make(chan string, 16)
+
+// newShards is a database of two shards that is new, or as good as new: to make it so again takes a
+// hundredth of the time of a migration.
+func newShards(t *testing.T) (url string) {
+	t.Helper()
+	select {
+	case url = <-renewed:
+	default:
+		name, err := server.CreateDatabase(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		url = server.URL(name)
+		s, err := postgres.Open(t.Context(), url, 2, postgres.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		run(t, url, rememberNew)
+	}
+	t.Cleanup(func() {
+		run(t, url, makeNew)
+		select {
+		case renewed <- url:
+		default:
+		}
+	})
+	return url
+}
+
+// run runs a statement also when the test has ended.
+func run(t *testing.T, url, statement string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	conn, err := pgx.Connect(ctx, url)
+	if err == nil {
+		_, err = conn.Exec(ctx, statement)
+		_ = conn.Close(ctx)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-const (
-	// rememberNew keeps the clock and the rows of a new database; makeNew brings them back, and no
-	// other rows. A table without pages was never written; no rule writes the migrations.
-	rememberNew = `CREATE SCHEMA new; CREATE TABLE new.clock AS SELECT pg_get_functiondef('store_millis'::regproc) AS text; DO $$ DECLARE t name; BEGIN
-		FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
-			EXECUTE format('CREATE TABLE new.%1$I AS TABLE public.%1$I', t);
-		END LOOP; END $$`
-	makeNew = `DO $$ DECLARE t name; BEGIN
-		EXECUTE (SELECT text FROM new.clock);
-		FOR t IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'noncegate_migration' AND pg_relation_size(oid) > 0 LOOP
-			EXECUTE format('TRUNCATE %1$I RESTART IDENTITY; INSERT INTO %1$I OVERRIDING SYSTEM VALUE TABLE new.%1$I', t);
-		END LOOP; END $$`
-	// wholeState is of all rows, sequences, functions, and relations with their sizes and columns.
-	wholeState = `SELECT concat_ws(E'\n', schema_to_xml('public', true, false, ''), (SELECT string_agg(s::text, ' ' ORDER BY s::text) FROM pg_sequences s),
-		(SELECT string_agg(pg_get_functiondef(oid), E'\n' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
-		(SELECT string_agg(concat_ws(' ', relname, relkind, reloptions, pg_relation_size(c.oid), attname, atttypid, attnotnull, attidentity), E'\n' ORDER BY relname, attnum)
-			FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid WHERE relnamespace = 'public'::regnamespace))`
-)
-
-// renewable makes a database of two shards, and a function that makes it new again, in a tenth of
-// the time that a migration takes.
-func renewable(t *testing.T) (url string, renew func(t *testing.T)) {
-	t.Helper()
-	url = server.NewDatabase(t)
-	openShards(t, url, 2)
-	conn := dial(t, url)
-	state := func(t *testing.T) (all string) {
-		t.Helper()
-		if err := conn.QueryRow(t.Context(), wholeState).Scan(&all); err != nil {
+// TestADatabaseThatIsRenewedIsAsItWas: on what other tests rest, after rules that write to each table.
+func TestADatabaseThatIsRenewedIsAsItWas(t *testing.T) {
+	t.Parallel()
+	url := newShards(t)
+	state := func() (all string) {
+		if err := dial(t, url).QueryRow(t.Context(), wholeState).Scan(&all); err != nil {
 			t.Fatal(err)
 		}
 		return all
 	}
-	want := state(t)
-	execute(t, conn, rememberNew)
-	return url, func(t *testing.T) {
-		t.Helper()
-		execute(t, conn, makeNew)
-		if got := state(t); got != want {
+	run(t, url, makeNew)
+	want := state()
+	for range 2 {
+		advance(t, url, 1000)
+		s, h, writes := ownedAt(t, url)
+		writes[0].History, writes[0].Requests, writes[0].DueAt = []nonce.Past{{Attempt: 1}}, []nonce.Request{{ID: "r"}}, 1
+		applies(t, s, h, writes...)
+		if err := errors.Join(s.RememberNames(t.Context(), []string{"p"}), s.Pin(t.Context(), 0, "a")); err != nil {
+			t.Fatal(err)
+		}
+		if state() == want {
+			t.Fatal("nothing was written")
+		}
+		run(t, url, makeNew)
+		if got := state(); got != want {
 			t.Fatalf("the database is %s\nand was %s", got, want)
 		}
 	}
@@ -92,9 +140,9 @@ func renewable(t *testing.T) (url string, renew func(t *testing.T)) {
 
 func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 	t.Parallel()
-	url, renew := renewable(t)
 	open := func(t *testing.T) storetest.Database {
-		renew(t)
+		t.Parallel() // most of their time they wait for the disk
+		url := newShards(t)
 		ahead := make(chan int64, 1)
 		ahead <- 0
 		return storetest.Database{
@@ -115,10 +163,9 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {
 	t.Parallel()
-	url, renew := renewable(t)
 	accesstest.Run(t, func(t *testing.T) access.Store {
-		renew(t)
-		return openShards(t, url, 0)
+		t.Parallel()
+		return openShards(t, newShards(t), 0)
 	})
 }
 
@@ -268,7 +315,7 @@ func besides(t *testing.T, url, statement string, test func()) {
 // owned is a database of two shards that one node has, with a write of a signer of each.
 func owned(t *testing.T) (url string, s *postgres.Store, h lease.Holder, writes []nonce.Write) {
 	t.Helper()
-	url = server.NewDatabase(t)
+	url = newShards(t)
 	s, h, writes = ownedAt(t, url)
 	return url, s, h, writes
 }
@@ -420,7 +467,7 @@ func TestModeBasicDoesNotKeepAShardFromItsShipments(t *testing.T) {
 func TestSteadyTrafficOfModeBasicOnASignerDoesNotKeepItsShard(t *testing.T) {
 	const clients, tries = 16, 5
 	url, s, h, writes := owned(t)
-	busy := openShards(t, url+"&pool_max_conns=16", 2)
+	busy := openShards(t, url+"&pool_max_conns=16", 0)
 	ctx, stop := context.WithCancel(t.Context())
 	var around, ended sync.WaitGroup
 	defer ended.Wait()

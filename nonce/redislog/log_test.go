@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -336,16 +337,24 @@ func TestTheLogsOfAnotherDatabaseAreRefused(t *testing.T) {
 	}
 }
 
+// TestAClusterKeepsTheLogs of a user with two rights more than on a single server.
 func TestAClusterKeepsTheLogs(t *testing.T) {
 	c, err := redistest.StartCluster(3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	l := open(t, c.URL(), "db")
+	t.Cleanup(func() { _ = c.Close() })
+	for _, s := range c.Servers {
+		allow(t, s.Client(t), append(slices.Clone(rights), "cluster|shards", "cluster|slots"))
+	}
+	l := open(t, asUser(t, c.URL()), "db")
+	token := int64(0)
+	if err := everything(t, l, &token); err != nil {
+		t.Error(err)
+	}
 	var items []nonce.LogAppend
 	var fences []nonce.LogFence
-	for shard := range 8 {
+	for shard := 1; shard < 8; shard++ {
 		f := begun(t, l, shard, 5)
 		fences = append(fences, f)
 		items = append(items, nonce.LogAppend{Fence: f, Record: record(f, "s")})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"noncegate/nonce"
 	"noncegate/test/lab/redistest"
 )
@@ -26,28 +28,14 @@ func TestAUserNeedsTheRightsThatAreWrittenDownAndNoOther(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	admin := s.Client(t)
-	allow := func(rights []string) {
-		args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~noncegate:logs-of", "~noncegate:{db/*", "&noncegate:{db:*"}
-		for _, r := range rights {
-			args = append(args, "+"+r)
-		}
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	u, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword("gateway", "secret")
-	allow(rights)
-	l := open(t, u.String(), "db")
+	allow(t, admin, rights)
+	l := open(t, asUser(t, s.URL()), "db")
 	token := int64(0)
 	if err := everything(t, l, &token); err != nil {
 		t.Fatal(err)
 	}
 	for i, without := range rights {
-		allow(slices.Concat(rights[:i], rights[i+1:]))
+		allow(t, admin, slices.Concat(rights[:i], rights[i+1:]))
 		admin.ScriptFlush(t.Context()) // so that the next is EVAL
 		err := everything(t, l, &token)
 		if _, openErr := Open(t.Context(), l.db, "db"); cmp.Or(err, openErr) == nil {
@@ -67,31 +55,27 @@ func TestAUserNeedsTheRightsThatAreWrittenDownAndNoOther(t *testing.T) {
 	}
 }
 
-// TestAUserOfAClusterDoesEverythingWithTwoRightsMore.
-func TestAUserOfAClusterDoesEverythingWithTwoRightsMore(t *testing.T) {
-	c, err := redistest.StartCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+// allow gives the user so many rights, and no other.
+func allow(t *testing.T, admin *redis.Client, rights []string) {
+	t.Helper()
 	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~noncegate:logs-of", "~noncegate:{db/*", "&noncegate:{db:*"}
-	for _, r := range append(slices.Clone(rights), "cluster|shards", "cluster|slots") {
+	for _, r := range rights {
 		args = append(args, "+"+r)
 	}
-	for _, s := range c.Servers {
-		if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
 	}
-	u, err := url.Parse(c.URL())
+}
+
+// asUser is a URL with the user.
+func asUser(t *testing.T, raw string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword("gateway", "secret")
-	token := int64(0)
-	if err := everything(t, open(t, u.String(), "db"), &token); err != nil {
-		t.Error(err)
-	}
+	return u.String()
 }
 
 // everything is one of each call.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,8 +22,9 @@ const dialTimeout = 5 * time.Second
 // Proxy is a TCP proxy in front of a server. It starts by forwarding; what a
 // method changes holds for open connections and for new ones.
 type Proxy struct {
-	ln net.Listener
-	wg sync.WaitGroup // the accept loop and everything it starts
+	ln    net.Listener
+	wg    sync.WaitGroup // the accept loop and everything it starts
+	trips atomic.Int64
 
 	mu       sync.Mutex // guards what follows; no I/O is done under it
 	target   string
@@ -276,7 +278,7 @@ func (p *Proxy) wait(l *link) bool {
 
 func (p *Proxy) copyRequests(l *link) {
 	var tail []byte // end of what was read before, where a match may begin
-	var said statements
+	said := statements{trips: &p.trips}
 	copyFrom(l.client, func(data []byte) bool {
 		if !p.wait(l) {
 			return false

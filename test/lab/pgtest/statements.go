@@ -6,8 +6,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strings"
+	"sync/atomic"
 	"time"
 )
+
+// RoundTrips is how often clients have waited for PostgreSQL: each Sync and each simple query is
+// one.
+func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
 
 // CutStatement is CutReplies for the next execution of a prepared statement whose text
 // contains text. Its preparation is let through. Only connections that were made through
@@ -28,6 +33,7 @@ type statements struct {
 	began   bool   // the startup message is over: messages have a type
 	foreign bool   // another protocol
 	texts   map[string]string
+	trips   *atomic.Int64
 }
 
 // Codes of messages that come before the startup message, and the version of the protocol.
@@ -59,6 +65,8 @@ func (s *statements) feed(data []byte) (bound []string) {
 			_, rest, _ := bytes.Cut(body, []byte{0})
 			name, _, _ := bytes.Cut(rest, []byte{0})
 			bound = append(bound, s.texts[string(name)])
+		case 'S', 'Q': // Sync, Query
+			s.trips.Add(1)
 		}
 	}
 }
