@@ -3,8 +3,6 @@ package chain
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,71 +11,21 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/rules"
+	"noncegate/test/lab/expect"
 )
 
 var update = flag.Bool("update", false, "write what came of the scenarios into their files")
 
-// TestScenarios plays testdata/*.txt; testdata/README.md has the format. What a scenario
-// shows is compared with the file as a whole.
+// TestScenarios plays testdata/*.txt; testdata/README.md has the format.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, s *expect.Script) {
+		var cfg Config
+		for _, setting := range s.Option("windows") {
+			pattern, window, _ := strings.Cut(setting, "=")
+			cfg.Windows = append(cfg.Windows, WindowOf{Pattern: pattern, Window: number(t, window)})
 		}
-		played := ""
-		for i, scenario := range strings.Split(string(text), "== ") {
-			if i == 0 {
-				played = scenario // comments
-				continue
-			}
-			name, _, _ := strings.Cut(scenario, "\n")
-			got := "== " + scenario
-			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+name, func(t *testing.T) {
-				got = "== " + play(t, scenario)
-				if want := "== " + scenario; got != want && !*update {
-					t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
-				}
-			})
-			played += got
-		}
-		if *update {
-			if err := os.WriteFile(file, []byte(played), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-// play runs a scenario and returns it with what it shows.
-func play(t *testing.T, scenario string) string {
-	lines := strings.Split(scenario, "\n")
-	var cfg Config
-	if len(lines) > 1 && strings.HasPrefix(lines[1], "windows ") {
-		pattern, window, _ := strings.Cut(strings.TrimPrefix(lines[1], "windows "), "=")
-		cfg.Windows = []WindowOf{{Pattern: pattern, Window: number(t, window)}}
-	}
-	var played []string
-	inWorld(t, cfg, func(w *world) {
-		for i, line := range lines {
-			if strings.HasPrefix(line, "    ") {
-				continue // what it showed before
-			}
-			played = append(played, line)
-			words := strings.Fields(line)
-			if i == 0 || len(words) == 0 || words[0] == "#" || words[0] == "windows" {
-				continue
-			}
-			for _, shown := range w.step(words[0], words[1:]) {
-				played = append(played, "    "+shown)
-			}
-		}
+		inWorld(t, cfg, func(w *world) { s.Play(w.step) })
 	})
-	return strings.Join(played, "\n")
 }
 
 var names = map[string]string{"alice": alice, "bob": bob}

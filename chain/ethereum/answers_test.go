@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"noncegate/chain"
 )
 
 func TestEveryExampleOfTheTableIsFoundByItsOwnGroup(t *testing.T) {
@@ -78,29 +76,6 @@ func TestATableWithAMistakeIsRefusedWithItsPlace(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want %q", test.yaml, err, test.want)
-		}
-	}
-}
-
-func TestOnlyRefusalsThatMeanAbsenceAreFreeAndWhatNobodyKnowsHasNoGroup(t *testing.T) {
-	table, err := knownAnswers()
-	must(t, err)
-	for _, text := range []string{"", "Invalid parameters: tx", "internal error", "unknown", "bad gateway", "nonce", "something went wrong, transaction 0x01"} {
-		if g := table.group(text); g != nil {
-			t.Errorf("%q is found by %q, want nobody", text, g.name)
-		}
-	}
-	for text, want := range map[string]chain.Class{
-		"already known":                               chain.InPool,
-		"unknown transaction type":                    chain.Free,
-		"txpool is full":                              chain.Refused,
-		"nonce too low: next nonce 5, tx nonce 4":     chain.Used,
-		"replacement transaction underpriced":         chain.Taken,
-		"transaction underpriced":                     chain.Refused,
-		"future transaction tries to replace pending": chain.Refused,
-	} {
-		if g := table.group(text); g == nil || g.class != want {
-			t.Errorf("%q: group %v, want class %v", text, g, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -119,26 +120,6 @@ func TestWhatAnHTTPServerSaysInPlaceOfANodeIsTheNodesFailure(t *testing.T) {
 	}
 }
 
-func TestABlockThatCannotBeReadIsReadFromAnotherNodeOrSkipped(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		refuse := func([]json.RawMessage) (any, error) { return nil, &fakenode.Error{Code: -32000, Message: "no"} }
-		w.nodes[0].On(methodBlockByHash, refuse)
-		b := w.chain.Extend(w.chain.Extend(w.nodes[0].Head(), transfer(1, 0)), transfer(1, 1))
-		w.reach(b)
-		if h := w.next(); h.Skipped || len(h.Uses) != 2 {
-			t.Errorf("head %+v, want both uses", h)
-		}
-		w.nodes[1].On(methodBlockByHash, refuse)
-		b = w.chain.Extend(w.chain.Extend(b, transfer(1, 2)), transfer(1, 3))
-		w.reach(b)
-		w.settle()
-		w.settle()
-		if h := w.next(); !h.Skipped || h.Latest != blockOf(b) || h.Reorg != nil {
-			t.Errorf("head %+v, want block %d with Skipped", h, b.Number)
-		}
-	})
-}
-
 func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		liar := w.nodes[0]
@@ -174,6 +155,67 @@ func TestANodeThatShowsAnotherBlockThanAskedForIsNotBelieved(t *testing.T) {
 			if u.Account == fakenode.Account(9) {
 				t.Error("a use of a block that was not asked for")
 			}
+		}
+	})
+}
+
+// TestBlocksAndCountsOfOtherNodesAreReadAsTheyAre has a test for each row of
+// testdata/blocks.json that is an answer; scenarios play the others.
+func TestBlocksAndCountsOfOtherNodesAreReadAsTheyAre(t *testing.T) {
+	data, err := os.ReadFile("testdata/blocks.json")
+	must(t, err)
+	var rows []struct {
+		What        string
+		Right       string
+		Transaction map[string]any
+		Block       map[string]any
+		Count       string
+	}
+	must(t, json.Unmarshal(data, &rows))
+	played := map[string]bool{ // in counts.txt and final.txt, and TestANodeThatRefusesBatchesGetsSmallerOnes
+		`eth_getTransactionCount(…, "pending") is an error, "latest" is well`:          true,
+		"the count of any block, also of one that does not exist, is the pool's count": true,
+		"the tag finalized is refused":                                                 true,
+		"a batch of more than three calls is HTTP 500 with a JSON body":                true,
+	}
+	for _, row := range rows {
+		t.Run(row.What, func(t *testing.T) {
+			switch {
+			case row.Transaction != nil:
+				isLeftOut(t, row.Transaction)
+			case row.Count != "":
+				number, err := parseQuantity(row.Block["number"].(string))
+				count, err2 := decodeQuantity([]byte(`"` + row.Count + `"`))
+				if err != nil || err2 != nil || number != 10 || count != 1 {
+					t.Errorf("%d, %d, %v, %v; want %s", number, count, err, err2, row.Right)
+				}
+			case !played[row.What]:
+				t.Fatalf("there is no test for this row: %s", row.Right)
+			}
+		})
+	}
+}
+
+// isLeftOut fails unless an odd transaction is left out of its block, and the others are read.
+func isLeftOut(t *testing.T, odd map[string]any) {
+	withNodes(1).run(t, func(t *testing.T, w *world) {
+		tx := transfer(2, 0)
+		tx.Extra = odd
+		for _, member := range []string{"nonce", "type", "from"} {
+			if _, has := odd[member]; !has {
+				tx.Extra[member] = nil
+			}
+		}
+		b := w.mine(transfer(1, 0), tx, transfer(3, 0))
+		h := w.next()
+		read := 0
+		for _, u := range h.Uses {
+			if !u.Unread {
+				read++
+			}
+		}
+		if h.Latest != blockOf(b) || read != 2 || h.Skipped || !w.nodeStatus(0).Up {
+			t.Errorf("head %+v, want the two other transactions of the block", h)
 		}
 	})
 }

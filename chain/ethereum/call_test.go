@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,84 +18,6 @@ func (w *world) named() {
 	for i, n := range w.nodes {
 		n.On("eth_call", func([]json.RawMessage) (any, error) { return w.set.names[i], nil })
 	}
-}
-
-func TestCallsStickToANodeAsLongAsItIsGood(t *testing.T) {
-	withNodes(3).run(t, func(t *testing.T, w *world) {
-		w.named()
-		who := func() string {
-			result, refusal, err := w.Call(t.Context(), "eth_call", json.RawMessage(`[{},"latest"]`))
-			if refusal != nil || err != nil {
-				return fmt.Sprint(refusal, err)
-			}
-			return string(result)
-		}
-		for range 3 {
-			if got := who(); got != `"a"` {
-				t.Errorf("answered by %s, want a", got)
-			}
-		}
-		for range 5 { // a stands still, and is behind
-			b := w.chain.Extend(w.nodes[1].Head())
-			w.nodes[1].SetHead(b)
-			w.nodes[2].SetHead(b)
-			w.settle()
-		}
-		if got := who(); got != `"b"` {
-			t.Errorf("answered by %s, want b", got)
-		}
-		w.nodes[0].SetHead(w.nodes[1].Head())
-		w.settle()
-		if got := who(); got != `"b"` {
-			t.Errorf("answered by %s, want still b", got)
-		}
-	})
-}
-
-func TestACallThatANodeDoesNotAnswerIsGivenToAnother(t *testing.T) {
-	for name, spoil := range map[string]func(n *fakenode.Node){
-		"broken": func(n *fakenode.Node) {
-			n.OnHTTP(func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) })
-		},
-		"nonsense": func(n *fakenode.Node) {
-			n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { fmt.Fprint(w, "<html>"); return true })
-		},
-		"limited": func(n *fakenode.Node) {
-			n.On("eth_call", func([]json.RawMessage) (any, error) {
-				return nil, &fakenode.Error{Code: -32005, Message: "rate limit exceeded"}
-			})
-		},
-	} {
-		withNodes(2).run(t, func(t *testing.T, w *world) {
-			w.named()
-			spoil(w.nodes[0])
-			if got, refusal, err := w.Call(t.Context(), "eth_call", nil); string(got) != `"b"` {
-				t.Errorf("%s: %s, %v, %v; want b", name, got, refusal, err)
-			}
-		})
-	}
-}
-
-func TestARefusalIsPassedOnAndIsNoReasonToAskAnother(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		for _, refusal := range []*fakenode.Error{
-			{Code: 3, Message: "execution reverted"},
-			{Code: -32005, Message: "query returned more than 10000 results"},
-			{Code: -32601, Message: "the method eth_call does not exist/is not available"},
-		} {
-			w.nodes[0].On("eth_call", func([]json.RawMessage) (any, error) { return nil, refusal })
-			_, got, err := w.Call(t.Context(), "eth_call", nil)
-			if err != nil || got == nil || got.Code != refusal.Code || got.Message != refusal.Message {
-				t.Errorf("%v, %v; want %v", got, err, refusal)
-			}
-			if !w.node(0).eligible() {
-				t.Errorf("after %q the node is not asked any more", refusal.Message)
-			}
-		}
-		if n := w.nodes[1].Calls("eth_call"); n != 0 {
-			t.Errorf("the other node was asked %d times", n)
-		}
-	})
 }
 
 func TestAnAnswerThatIsTooLargeIsToldAndBounded(t *testing.T) {

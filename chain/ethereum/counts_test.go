@@ -3,13 +3,11 @@ package ethereum
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"noncegate/chain"
@@ -17,34 +15,6 @@ import (
 )
 
 func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }
-
-func TestCountsAreThoseAtTheBlockThatIsAskedFor(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		first := blockOf(w.mine(transfer(1, 0)))
-		second := blockOf(w.mine(transfer(1, 1), transfer(2, 0)))
-		accounts := []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)}
-		for at, want := range map[chain.Block][]int64{first: {1, 0, 0}, second: {2, 1, 0}} {
-			got, err := w.Counts(t.Context(), at, accounts)
-			must(t, err)
-			for i, c := range got {
-				if c.Used != want[i] || c.Nodes != 2 {
-					t.Errorf("block %d: %s has %+v, want %d", at.Number, accounts[i], c, want[i])
-				}
-			}
-		}
-	})
-}
-
-func TestACountThatOneOfThreeClaimsIsLeftOut(t *testing.T) {
-	withNodes(3).run(t, func(t *testing.T, w *world) {
-		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return "0x7", nil })
-		got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-		if err != nil || got[0] != (chain.Count{Used: 0, Nodes: 2}) {
-			t.Errorf("count %+v, %v; want 0, on which two agree, and no hint", got, err)
-		}
-		w.wantFigure(`chain_disagreements_total{count}`, 1)
-	})
-}
 
 func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 	for _, answer := range []any{
@@ -70,64 +40,21 @@ func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
 	}
 }
 
-func TestABlockThatNoNodeHasHasNoCounts(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		at := w.Status().Head
-		at.Hash[0]++
-		if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
-			t.Errorf("counts %+v, %v; want ErrUnreachable", got, err)
-		}
-		if !w.nodeStatus(0).Up {
-			t.Error("a node that does not have a block counts as down")
-		}
-	})
-}
-
-// withoutHashes has a node not know EIP-1898: it refuses the object, or ignores it.
-func withoutHashes(n *fakenode.Node, ignores bool) {
-	n.On(methodCount, func(params []json.RawMessage) (any, error) {
-		if strings.HasPrefix(string(params[1]), "{") {
-			if ignores {
-				return "0x63", nil
-			}
-			return nil, &fakenode.Error{Code: -32602, Message: "invalid argument 1: json: cannot unmarshal object into Go value of type string"}
-		}
-		switch string(params[1]) {
-		case fmt.Sprintf("%q", fakenode.Quantity(n.Head().Number)):
-			return "0x5", nil
-		}
-		return "0x63", nil
-	})
-}
-
-func TestANodeWithoutBlockHashesIsAskedByNumberAndItsBlockChecked(t *testing.T) {
-	for _, ignores := range []bool{false, true} {
-		withNodes(1).prepare(t, func(t *testing.T, w *world) {
-			withoutHashes(w.nodes[0], ignores)
-			w.run()
-			got, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-			if err != nil || got[0].Used != 5 {
-				t.Errorf("ignores %v: count %+v, %v; want 5", ignores, got, err)
-			}
-			was := w.Status().Head
-			w.to(w.chain.Extend(w.nodes[0].Head().Parent)) // another block with that number, not polled yet
-			if got, err := w.Counts(t.Context(), was, []string{fakenode.Account(1)}); !isUnreachable(err) {
-				t.Errorf("ignores %v: count %+v, %v; want ErrUnreachable", ignores, got, err)
-			}
-		})
-	}
-}
-
 func TestANodeThatChangesItsBranchWhileItIsAskedGivesNoCount(t *testing.T) {
 	withNodes(1).prepare(t, func(t *testing.T, w *world) {
-		n := w.nodes[0]
-		withoutHashes(n, false)
-		w.run()
-		at := w.Status().Head
-		n.On(methodCount, func([]json.RawMessage) (any, error) {
-			n.SetHead(w.chain.Extend(n.Head().Parent))
+		n, changes := w.nodes[0], false
+		n.On(methodCount, func(params []json.RawMessage) (any, error) {
+			if strings.HasPrefix(string(params[1]), "{") { // so that it is asked by number
+				return nil, &fakenode.Error{Code: -32602, Message: "invalid argument 1: json: cannot unmarshal object into Go value of type string"}
+			}
+			if changes {
+				n.SetHead(w.chain.Extend(n.Head().Parent))
+			}
 			return "0x63", nil
 		})
+		w.run()
+		at := w.Status().Head
+		changes = true
 		if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) {
 			t.Errorf("count %+v, %v; want ErrUnreachable", got, err)
 		}
@@ -152,6 +79,15 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 				return true
 			})
 		}, 1},
+		{"by a status and a body", func(w *world) {
+			w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, body []byte) bool {
+				if strings.Count(string(body), "method") <= 3 {
+					return false
+				}
+				http.Error(rw, `{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"internal error"}}`, http.StatusInternalServerError)
+				return true
+			})
+		}, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			withNodes(1).prepare(t, func(t *testing.T, w *world) {
@@ -164,6 +100,9 @@ func TestANodeThatRefusesBatchesGetsSmallerOnes(t *testing.T) {
 					if err != nil || got[59].Used != 1 || got[0].Used != 0 {
 						t.Fatalf("%v", err)
 					}
+				}
+				if n := w.logged("level=WARN msg=\"node refuses requests of several calls"); n != 1 {
+					t.Errorf("said %d times at warn, want once", n)
 				}
 				before := len(w.nodes[0].Batches())
 				if _, err := w.Counts(t.Context(), at, accounts); err != nil {
@@ -235,96 +174,3 @@ func TestAnAccountThatIsNoneIsRefusedByItsPlace(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func TestStartIsTheGreatestOfAllNodesAlsoOfThoseBehind(t *testing.T) {
-	withNodes(2).prepare(t, func(t *testing.T, w *world) {
-		a, b := w.nodes[0], w.nodes[1]
-		head := w.chain.Extend(a.Head(), transfer(1, 0), transfer(2, 0), transfer(2, 1))
-		a.SetHead(head)
-		b.SetHead(below(head, 30))
-		b.SetPool(transfer(1, 0), transfer(1, 1), transfer(1, 2))
-		a.SetCode(fakenode.Account(2), "0xEF0100"+strings.Repeat("aa", 20))
-		a.SetCode(fakenode.Account(3), "0xef0000")
-		w.start()
-		w.settle()
-		got, err := w.Start(t.Context(), []string{fakenode.Account(1), fakenode.Account(2), fakenode.Account(3)})
-		want := []chain.Start{{Pending: 3}, {Pending: 2, Delegated: true}, {}}
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("starts %+v, %v; want %+v", got, err, want)
-		}
-	})
-}
-
-func TestStartIsNotThatOfANodeOnAnotherBranchOrNotBelieved(t *testing.T) {
-	for name, at := range map[string]func(w *world, top *fakenode.Block) *fakenode.Block{
-		"on another branch": func(w *world, top *fakenode.Block) *fakenode.Block {
-			return w.chain.Extend(w.chain.Extend(below(top, 2), transfer(1, 0), transfer(1, 1)))
-		},
-		"not believed": func(w *world, top *fakenode.Block) *fakenode.Block {
-			return w.chain.ExtendBy(w.chain.Extend(top, transfer(1, 0), transfer(1, 1)), 5000)
-		},
-	} {
-		withNodes(3).prepare(t, func(t *testing.T, w *world) {
-			liar := w.nodes[2]
-			liar.SetHead(at(w, liar.Head()))
-			w.start()
-			w.settle()
-			w.settle()
-			start := func() (chain.Start, error) {
-				got, err := w.Start(t.Context(), []string{fakenode.Account(1)})
-				if err != nil {
-					return chain.Start{}, err
-				}
-				return got[0], nil
-			}
-			if got, err := start(); err != nil || got != (chain.Start{}) {
-				t.Errorf("%s: start %+v, %v; want that of the others", name, got, err)
-			}
-		})
-	}
-}
-
-func TestStartIsUnknownUntilANodeSaysAllOfIt(t *testing.T) {
-	for _, method := range []string{methodCount, methodCode} {
-		withNodes(2).run(t, func(t *testing.T, w *world) {
-			for _, n := range w.nodes {
-				n.On(method, func([]json.RawMessage) (any, error) { return 5, nil })
-			}
-			if got, err := w.Start(t.Context(), []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
-				t.Errorf("%s: %+v, %v; want ErrUnreachable", method, got, err)
-			}
-			w.nodes[1].On(method, nil)
-			if got, err := w.Start(t.Context(), []string{fakenode.Account(1)}); err != nil || got[0] != (chain.Start{}) {
-				t.Errorf("%s: %+v, %v; want what the other node says", method, got, err)
-			}
-		})
-	}
-}
-
-func TestPendingIsNeverBelowLatest(t *testing.T) {
-	withNodes(1).run(t, func(t *testing.T, w *world) {
-		w.nodes[0].On(methodCount, func(params []json.RawMessage) (any, error) {
-			if string(params[1]) == `"pending"` {
-				return "0x1", nil // of a pool that is behind
-			}
-			return "0x3", nil
-		})
-		got, err := w.Start(t.Context(), []string{fakenode.Account(1)})
-		if err != nil || got[0].Latest != 3 || got[0].Pending != 3 {
-			t.Errorf("start %+v, %v; want 3 and 3", got, err)
-		}
-	})
-}
-
-func TestStartDoesNotWaitForTheFirstHead(t *testing.T) {
-	withNodes(1).prepare(t, func(t *testing.T, w *world) {
-		if _, err := w.Start(t.Context(), []string{fakenode.Account(1)}); !isUnreachable(err) {
-			t.Errorf("before Run: %v, want ErrUnreachable", err)
-		}
-		w.start()
-		synctest.Wait()
-		if _, err := w.Start(t.Context(), []string{fakenode.Account(1)}); err != nil {
-			t.Error(err)
-		}
-	})
-}

@@ -37,51 +37,6 @@ func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {
 	})
 }
 
-func TestANonceIsSeenWithoutItsHashWhereANodeCanTell(t *testing.T) {
-	for name, give := range map[string]func(n *fakenode.Node){
-		"by sender and nonce": func(n *fakenode.Node) { n.On(methodTxBySender, n.FindBySender) },
-		"in the pool":         func(n *fakenode.Node) { n.On(methodContentFrom, n.ContentFrom) },
-	} {
-		withNodes(2).run(t, func(t *testing.T, w *world) {
-			give(w.nodes[1])
-			tx := transfer(1, 3)
-			w.nodes[1].SetPool(tx)
-			for range 3 {
-				got, err := w.Lookup(t.Context(), []chain.Ask{{Account: tx.From, Nonce: 3}, {Account: tx.From, Nonce: 4}})
-				if err != nil || got[0].Seen != chain.Pooled || got[0].Tx != chain.Hash(tx.Hash) || got[0].Origin != "b" || got[0].Failed || got[1].Seen != chain.Absent {
-					t.Errorf("%s: %+v, %v; want the first one seen in b's pool", name, got, err)
-				}
-			}
-			for _, method := range []string{methodTxBySender, methodContentFrom} {
-				if n := w.nodes[0].Calls(method); n > 2 {
-					t.Errorf("%s: %s was asked %d times of a node that does not have it", name, method, n)
-				}
-			}
-		})
-	}
-}
-
-func TestANodeThatCannotLookIntoItsPoolDoesNotDenyWhatItsPendingCountShows(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		w.mine(transfer(1, 0))
-		w.nodes[1].SetPool(transfer(1, 1), transfer(1, 2))
-		asks := []chain.Ask{{Account: fakenode.Account(1), Nonce: 1}, {Account: fakenode.Account(1), Nonce: 2}, {Account: fakenode.Account(1), Nonce: 3}}
-		got, err := w.Lookup(t.Context(), asks)
-		must(t, err)
-		for i, denied := range []bool{false, false, true} {
-			if s := got[i]; s.Seen != chain.Absent || s.Failed == denied || s.Nodes != 2 {
-				t.Errorf("nonce %d: %+v, want absent by 2 nodes, and denied: %v", asks[i].Nonce, s, denied)
-			}
-		}
-		w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) {
-			return nil, &fakenode.Error{Code: -32603, Message: "database closed"}
-		})
-		if got, err = w.Lookup(t.Context(), asks); err != nil || !got[2].Failed || got[2].Nodes != 1 {
-			t.Errorf("%+v, %v; want one of a node that failed", got[2], err)
-		}
-	})
-}
-
 func TestALookupThatANodeDidNotAnswerSaysSo(t *testing.T) {
 	for name, answer := range map[string]fakenode.Handler{
 		"refused": func([]json.RawMessage) (any, error) {
@@ -115,17 +70,4 @@ func strange(member string, value any) any {
 	tx := transfer(1, 3)
 	tx.Extra = map[string]any{member: value}
 	return tx.JSON(nil)
-}
-
-func TestALookupWithoutAnyNodeIsAnError(t *testing.T) {
-	withNodes(2).prepare(t, func(t *testing.T, w *world) {
-		for _, n := range w.nodes {
-			n.SetChainID(9)
-		}
-		w.start()
-		w.settle()
-		if got, err := w.Lookup(t.Context(), []chain.Ask{{Account: fakenode.Account(1)}}); !isUnreachable(err) || got != nil {
-			t.Errorf("%+v, %v; want ErrUnreachable", got, err)
-		}
-	})
 }

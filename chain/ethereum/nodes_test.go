@@ -14,59 +14,6 @@ import (
 	"noncegate/test/lab/fakenode"
 )
 
-func TestANodeOfAnotherChainIsNeverAskedAnythingElse(t *testing.T) {
-	for _, change := range []func(*Config){func(*Config) {}, overWebSocket} {
-		withNodes(2, change).prepare(t, func(t *testing.T, w *world) {
-			other := w.nodes[1]
-			other.SetChainID(5)
-			w.run()
-			w.mine()
-			head := w.next().Latest
-			account := []string{fakenode.Account(1)}
-			if _, err := w.Counts(t.Context(), head, account); err != nil {
-				t.Error(err)
-			}
-			if _, err := w.Start(t.Context(), account); err != nil {
-				t.Error(err)
-			}
-			if s, err := w.Lookup(t.Context(), []chain.Ask{{Account: account[0]}}); err != nil || !s[0].Failed || s[0].Nodes != 1 {
-				t.Errorf("lookup %+v, %v; want one node, and that another could not be asked", s, err)
-			}
-			w.Send(t.Context(), rawTransfer)
-			if asked, all := other.Calls(methodChainID), other.Requests(); asked != all || asked == 0 {
-				t.Errorf("%d requests, of which %d for the chain id", all, asked)
-			}
-			if s := w.nodeStatus(1); s.Up || s.OtherChain != "eip155:5" || !strings.Contains(s.LastError, "eip155:5, not of eip155:1") {
-				t.Errorf("status %+v", s)
-			}
-			w.wantFigure(`chain_node_other_chain{b}`, 1)
-			if w.logged(`node is of another chain and is not asked`) == 0 {
-				t.Error("the log does not say so")
-			}
-			other.SetChainID(1)
-			time.Sleep(2 * maxPause)
-			if s := w.nodeStatus(1); !s.Up || s.OtherChain != "" {
-				t.Errorf("status %+v, want up once it is of the chain", s)
-			}
-		})
-	}
-}
-
-func TestANodeBehindANewConnectionIsAskedForItsChainAgain(t *testing.T) {
-	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
-		w.nodes[0].SetChainID(5)
-		w.nodes[0].CloseSockets()
-		asked, ids := w.nodes[0].Requests(), w.nodes[0].Calls(methodChainID)
-		time.Sleep(time.Minute)
-		if calls := w.nodes[0].Requests() - asked; calls == 0 || w.nodes[0].Calls(methodChainID)-ids != calls {
-			t.Errorf("%d requests after the reconnect, chain id asked %d times in all", calls, w.nodes[0].Calls(methodChainID))
-		}
-		if s := w.nodeStatus(0); s.Up || s.OtherChain != "eip155:5" {
-			t.Errorf("status %+v", s)
-		}
-	})
-}
-
 func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		away := w.nodes[0]
@@ -95,53 +42,6 @@ func TestANodeThatGoesAwayIsAskedLessAndFoundAgain(t *testing.T) {
 		time.Sleep(2 * maxPause)
 		if s := w.nodeStatus(0); !s.Up || s.Lag != 0 {
 			t.Errorf("status %+v, want up again", s)
-		}
-	})
-}
-
-func TestANodeThatNeverAnsweredIsToldOfOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, how := range []func(*Config){func(*Config) {}, overWebSocket} {
-			w := newWorld(t, 3, how)
-			w.nodes[0].OnHTTP(status(502))
-			w.nodes[1].SetChainID(5)
-			w.run()
-			time.Sleep(10 * maxPause)
-			synctest.Wait()
-			const away = "node of the chain does not answer"
-			if n := w.logged(away); n != 1 || w.logged("502") == 0 {
-				t.Errorf("told %d times, want once, with the error", n)
-			}
-			if n := w.logged("node is of another chain"); n != 1 {
-				t.Errorf("told %d times that a node is of another chain, want once", n)
-			}
-		}
-	})
-}
-
-func TestAMinuteWithoutAnyNodeIsCaughtUpBlockByBlock(t *testing.T) {
-	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
-		for _, n := range w.nodes {
-			n.OnHTTP(status(502))
-			n.CloseSockets()
-		}
-		b := w.nodes[0].Head()
-		for i := range int64(5) {
-			time.Sleep(blockTime)
-			b = w.chain.Extend(b, transfer(1, i))
-			w.to(b)
-		}
-		if _, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)}); err == nil || !isUnreachable(err) {
-			t.Errorf("counts without a node: %v, want ErrUnreachable", err)
-		}
-		w.none()
-		for _, n := range w.nodes {
-			n.OnHTTP(nil)
-		}
-		time.Sleep(2 * maxPause)
-		synctest.Wait()
-		if h := w.last(); h.Latest != blockOf(b) || len(h.Uses) != 5 || h.Skipped {
-			t.Errorf("head %+v, want all five uses", h)
 		}
 	})
 }
@@ -216,25 +116,6 @@ func TestASubscriptionThatIsSilentIsMadeAnewAndPollingGoesOn(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutSubscriptionsIsPolled(t *testing.T) {
-	withNodes(1, overWebSocket).prepare(t, func(t *testing.T, w *world) {
-		w.nodes[0].On("eth_subscribe", func([]json.RawMessage) (any, error) {
-			return nil, &fakenode.Error{Code: -32601, Message: "no subscriptions"}
-		})
-		w.run()
-		for range 10 {
-			b := w.mine()
-			w.wantHead(b)
-		}
-		if n := w.nodes[0].Calls("eth_subscribe"); n != 1 {
-			t.Errorf("tried %d times, want once", n)
-		}
-		if n := w.nodes[0].Sockets(); n != 1 {
-			t.Errorf("%d connections, want the one", n)
-		}
-	})
-}
-
 func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		header string
@@ -276,24 +157,6 @@ func TestANodeThatWantsFewerRequestsIsLeftAlone(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestARefusalThatSpeaksOfLimitsMakesANodeBackOff(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		for _, n := range w.nodes[1:] {
-			n.On(methodCount, func([]json.RawMessage) (any, error) {
-				return nil, &fakenode.Error{Code: -32005, Message: "daily request count exceeded, request rate limited"}
-			})
-		}
-		counts, err := w.Counts(t.Context(), w.Status().Head, []string{fakenode.Account(1)})
-		if err != nil || counts[0] != (chain.Count{}) {
-			t.Errorf("%+v, %v; want the count of the other node", counts, err)
-		}
-		if s := w.nodeStatus(1); s.BackingOffUntil.IsZero() {
-			t.Errorf("status %+v, want to back off", s)
-		}
-		w.wantFigure(`chain_node_backing_off{b}`, 1)
-	})
 }
 
 func TestWhatANodeSaysToATransactionIsNoWishForFewerRequests(t *testing.T) {

@@ -45,6 +45,9 @@ func (e *Error) Error() string { return e.Message }
 // ErrSilent is returned by a Handler that never answers. Over HTTP the answer is empty.
 var ErrSilent = errors.New("fakenode: no answer")
 
+// ErrUsual is returned by a Handler that leaves a question to the node.
+var ErrUsual = errors.New("fakenode: answered as usual")
+
 // Handler answers a method. An error that is no *Error is told with the code -32000.
 type Handler func(params []json.RawMessage) (any, error)
 
@@ -274,10 +277,13 @@ func (n *Node) one(q request, s *socket) reply {
 	n.mu.Lock()
 	h := n.handlers[q.Method]
 	n.mu.Unlock()
-	if h == nil {
-		h = func(params []json.RawMessage) (any, error) { return n.usual(q.Method, params, s) }
+	result, err := any(nil), ErrUsual
+	if h != nil {
+		result, err = h(q.Params)
 	}
-	result, err := h(q.Params)
+	if errors.Is(err, ErrUsual) {
+		result, err = n.usual(q.Method, q.Params, s)
+	}
 	switch e := err.(type) {
 	case nil:
 		r.Result = result
