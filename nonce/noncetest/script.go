@@ -26,8 +26,12 @@ var rules string
 type Rule struct{ Name, Script string }
 
 // Rules are all of them.
-func Rules() (all []Rule) {
-	for _, part := range strings.Split(rules, "== ")[1:] {
+func Rules() []Rule { return Scripts(rules) }
+
+// Scripts takes a text apart. Each script has a line "== Name" before it; lines that begin with # are
+// for its readers.
+func Scripts(text string) (all []Rule) {
+	for _, part := range strings.Split("\n"+text, "\n== ")[1:] {
 		name, script, _ := strings.Cut(part, "\n")
 		all = append(all, Rule{name, script})
 	}
@@ -37,7 +41,7 @@ func Rules() (all []Rule) {
 // Lines takes a script apart: what is asked, and what must be answered.
 func Lines(script string) (ops, want []string) {
 	for line := range strings.Lines(script) {
-		if line = strings.TrimSpace(line); line != "" {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			op, result, _ := strings.Cut(line, " -> ")
 			ops, want = append(ops, strings.TrimSpace(op)), append(want, strings.TrimSpace(result))
 		}
@@ -214,7 +218,7 @@ func Row(r nonce.Row) string {
 func Refusal(err error) string {
 	for word, sentinel := range map[string]error{
 		"busy": nonce.ErrBusy, "fenced": nonce.ErrFenced, "not_found": nonce.ErrNotFound,
-		"draining": nonce.ErrDraining, "no chain": nonce.ErrNoChain, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
+		"draining": nonce.ErrDraining, "new": nonce.ErrNewSigner, "no chain": nonce.ErrNoChain, "gone": nonce.ErrGone, "not_holder": nonce.ErrNotHolder, "internal": nonce.ErrInternal,
 	} {
 		if errors.Is(err, sentinel) {
 			return word
