@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,13 +15,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// victimEnv makes the test binary open a room, start a program in it, say which,
-// and wait.
+// victimEnv makes the test binary open a room, start programs in it, say which, and wait.
 const victimEnv = "GUARDED_VICTIM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
-		os.Exit(victim())
+		if err := victim(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -47,154 +48,58 @@ func open(t *testing.T) *Room {
 	return r
 }
 
+// start starts a script and returns once it has said that it is up.
 func start(t *testing.T, r *Room, script string) *Process {
 	t.Helper()
 	p, err := r.Start("log", nil, "/bin/sh", "-c", script)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for deadline := time.Now().Add(testTimeout); !strings.HasSuffix(p.Log(), "up\n"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the program is not up, but says %q", p.Log())
+		}
+	}
 	return p
 }
 
-// said waits until a program has written text to its log.
-func said(t *testing.T, p *Process, text string) {
-	t.Helper()
-	deadline := time.Now().Add(testTimeout)
-	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
-		if strings.Contains(p.LogTail(1000), text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the program never said %q, but %q", text, p.LogTail(1000))
-		}
-	}
-}
-
-func TestAProgramRunsInTheRoomAndItsOutputIsKept(t *testing.T) {
-	r := open(t)
-	if err := r.WriteFile("note", "read me"); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, r, "cat note; echo; pwd; cat; exit 3")
-	if err := p.Err(); err == nil || err.Error() != "exit status 3" {
-		t.Errorf("it ended with %v, want exit status 3", err)
-	}
-	if got, want := p.LogTail(1000), "read me\n"+r.Dir(); got != want {
-		t.Errorf("it said %q, want %q", got, want)
-	}
-	if got, want := p.LogTail(5), r.Dir()[len(r.Dir())-4:]; got != want {
-		t.Errorf("the last 5 bytes but the line's end are %q, want %q", got, want)
-	}
-}
-
-func TestEndAsksAndThenKills(t *testing.T) {
+func TestEndAsksAndThenKillsAlsoWhatStandsStill(t *testing.T) {
 	r := open(t)
 	p := start(t, r, `trap 'echo asked; exit' TERM; echo up; while :; do sleep 0.01; done`)
-	said(t, p, "up")
-	if err := p.End(syscall.SIGTERM, testTimeout); err != nil {
-		t.Error(err)
-	}
-	if got := p.LogTail(1000); got != "up\nasked" {
-		t.Errorf("it said %q, want that it was asked", got)
-	}
-	if err := p.Signal(syscall.SIGTERM); err == nil {
-		t.Error("a program that has ended takes a signal")
-	}
-	if err := p.End(syscall.SIGTERM, testTimeout); err != nil {
-		t.Errorf("ending it again: %v", err)
-	}
-	deaf := start(t, r, `trap '' TERM; echo deaf; while :; do sleep 0.01; done`)
-	said(t, deaf, "deaf")
-	if err := deaf.End(syscall.SIGTERM, time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end") {
-		t.Errorf("end of a program that ignores the signal: %v, want that it was killed", err)
-	}
-}
-
-func TestAPausedProgramCanBeEnded(t *testing.T) {
-	p := start(t, open(t), `echo up; while :; do sleep 0.01; done`)
-	said(t, p, "up")
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.End(syscall.SIGTERM, testTimeout); err != nil {
-		t.Error(err)
+	if err := p.End(syscall.SIGTERM, testTimeout); err != nil || p.LogTail(1000) != "up\nasked" {
+		t.Errorf("%v; it said %q, want that it was asked", err, p.LogTail(1000))
 	}
-}
-
-func TestCloseEndsWhatRunsAndNothingStartsAfterIt(t *testing.T) {
-	r := open(t)
-	first, second := start(t, r, "exec sleep 1000"), start(t, r, "exec sleep 1000")
+	deaf := start(t, r, `trap '' TERM; echo up; while :; do sleep 0.01; done`)
+	if err := deaf.End(syscall.SIGTERM, time.Millisecond); err == nil || !strings.Contains(err.Error(), "did not end") {
+		t.Errorf("end of a program that ignores the signal: %v, want that it was killed", err)
+	}
+	left := start(t, r, "echo up; exec sleep 1000")
 	for range 2 {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, p := range []*Process{first, second} {
-		select {
-		case <-p.Exited():
-		default:
-			t.Errorf("process %d still runs", p.PID())
-		}
-	}
+	<-left.Exited()
 	if _, err := r.Start("log", nil, "/bin/sh"); err == nil {
 		t.Error("a program was started in a closed room")
 	}
 }
 
-func TestAProgramThatIsNotThereEndsAndSaysSo(t *testing.T) {
-	p, err := open(t).Start("log", nil, "/nonexistent/program")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Err(); err == nil || !strings.Contains(p.LogTail(1000), "/nonexistent/program") {
-		t.Errorf("it ended with %v and said %q", err, p.LogTail(1000))
-	}
-}
-
-func TestAccountsThatDoNotExistAreNamed(t *testing.T) {
-	cred, err := Account("no-such-account", "nor-this")
-	if os.Geteuid() != 0 {
-		if cred != nil || err != nil {
-			t.Errorf("without being root: %v, %v; want ourselves", cred, err)
-		}
-		return
-	}
-	if err == nil || !strings.Contains(err.Error(), "no-such-account, nor-this") {
-		t.Errorf("Account: %v, %v; want an error with the names", cred, err)
-	}
-	if cred, err := Account("no-such-account", "nobody"); err != nil || cred == nil || cred.Uid == 0 {
-		t.Errorf("Account: %+v, %v; want nobody's", cred, err)
-	}
-}
-
-func TestOnlyAReachableDirectoryIsForAnotherAccount(t *testing.T) {
-	dir := t.TempDir()
-	closed := filepath.Join(dir, "closed")
-	if err := os.MkdirAll(filepath.Join(closed, "below"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if reachable(filepath.Join(closed, "below")) {
-		t.Error("a directory below one that is closed counts as reachable")
-	}
-	if !reachable("/") {
-		t.Error("the root counts as unreachable")
-	}
-}
-
-func victim() int {
+func victim() error {
 	r, err := Open("guardedtest", nil)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
-	var pids []int
-	for range 2 {
+	var pids [2]int
+	for i := range pids {
 		p, err := r.Start("log", nil, "/bin/sleep", "1000")
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
-		pids = append(pids, p.PID())
+		pids[i] = p.PID()
 	}
 	fmt.Println(pids[0], pids[1], r.Dir())
 	select {}
@@ -219,10 +124,8 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The guard belongs to nobody now, so there is nothing to wait on but what it
-	// leaves: first no process, then no directory.
-	deadline := time.Now().Add(testTimeout)
-	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+	// The guard belongs to nobody now, so there is nothing to wait on but what it leaves: first no process, then no directory.
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
 		_, statErr := os.Stat(dir)
 		if os.IsNotExist(statErr) && gone(first) && gone(second) {
 			return
@@ -233,8 +136,7 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 	}
 }
 
-// gone reports whether a process has ended. One that is a zombie has: in a
-// container its parent may be a process that never asks.
+// gone reports whether a process has ended. One that is a zombie has: in a container its parent may be a process that never asks.
 func gone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,7 +22,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{now: 1_000_000, token: 1, stored: StoredSigner{Signer: "s"}, ids: make(map[string]Call)}
+	return &world{token: 1, stored: StoredSigner{Signer: "s"}, ids: make(map[string]Call)}
 }
 
 // call writes a call down. Each takes 2 ms and none overlap.
@@ -74,9 +75,7 @@ func (w *world) status() *Call {
 
 // forget loses the answer of a call.
 func (w *world) forget(c *Call) {
-	*c = Call{Client: c.Client, Node: c.Node, Kind: c.Kind, Signer: c.Signer, Count: c.Count, RequestID: c.RequestID, HoldMs: c.HoldMs,
-		Nonce: c.Nonce, Attempt: c.Attempt, TxHash: c.TxHash, Why: c.Why, Floor: c.Floor,
-		Start: c.Start, End: c.End, Outcome: Unknown, Reason: "closed"}
+	*c = c.Unanswered("closed")
 }
 
 func (w *world) free() *Row {
@@ -104,6 +103,77 @@ func (w *world) row(n int64) *Row {
 	}
 	return &w.stored.Rows[i]
 }
+
+// do is one thing that happens, by its name: "wait 20" passes 20 ms, "repeat" tells another client what the last allocate was told,
+// "lost" loses the last answer, "forget r" has the gateway forget a request id, and "first 0" has the store know of nonce 0 only that
+// its first hold has ended. "lose 0" is a loss of Redis with what was handed out of nonce 0; then "grant" passes the time to just
+// behind the old grant, "doubt" that to the end of the doubt, "impatient" nearly that, and the gateway does not wait for the end;
+// "old 0" is a hand-out by the owner of before.
+func (w *world) do(what string, args ...string) {
+	var n, attempt int64
+	if len(args) > 0 {
+		_, _ = fmt.Sscanf(args[0], "%d/%d", &n, &attempt) // an id is none
+	}
+	switch what {
+	case "allocate":
+		w.allocate(strings.Join(args, ""))
+	case "repeat":
+		w.call(w.h.Calls[len(w.h.Calls)-1])
+	case "lost":
+		w.forget(&w.h.Calls[len(w.h.Calls)-1])
+	case "forget":
+		delete(w.ids, args[0])
+	case "used":
+		w.mark(MarkUsed, n, attempt)
+	case "free":
+		w.mark(MarkRecyclable, n, attempt)
+	case "status":
+		w.status()
+	case "floor":
+		w.floor(n)
+	case "wait":
+		w.now += n
+	case "token":
+		w.token = n
+	case "first":
+		*w.row(n) = Row{Nonce: n, Status: Released, Attempt: 1, Reason: expired}
+	case "lose":
+		w.lose(args...)
+	case "grant":
+		w.now = w.loss().GrantUntil + 20
+	case "doubt":
+		w.now = w.loss().DoubtUntil
+	case "impatient":
+		w.now, w.loss().DoubtUntil = w.loss().DoubtUntil-20, 0
+	case "old": // of the epoch before, and stored nowhere
+		c := w.call(Call{Kind: Allocate, Count: 1, HoldMs: hold, Outcome: Happened, Token: 1, HeldUntil: w.now + 10 + hold})
+		c.Nonces = []Given{{n, 1}}
+	default:
+		panic(what)
+	}
+}
+
+// lose declares the signer lost with Redis. What was handed out of forgotten nonces is not stored. Three more were reserved. The doubt
+// ends with the longest hold after the old grant.
+func (w *world) lose(forgotten ...string) {
+	l := Loss{Signer: "s", Epoch: int64(len(w.h.Losses)) + 1, Ceiling: w.stored.Next + 3, Token: w.token + 1, At: w.now, GrantUntil: w.now + 500}
+	l.DoubtUntil = l.GrantUntil + hold + 100
+	doubtful := Row{Status: Released, Reason: inDoubt, Attempt: l.Epoch << attemptShift}
+	for _, text := range forgotten {
+		fmt.Sscan(text, &doubtful.Nonce)
+		*w.row(doubtful.Nonce) = doubtful
+	}
+	for ; w.stored.Next < l.Ceiling; w.stored.Next++ {
+		doubtful.Nonce = w.stored.Next
+		w.stored.Rows = append(w.stored.Rows, doubtful)
+	}
+	w.stored.Version++
+	w.token += 2
+	w.h.Losses = append(w.h.Losses, l)
+}
+
+// loss is the last one.
+func (w *world) loss() *Loss { return &w.h.Losses[len(w.h.Losses)-1] }
 
 // mark marks for a reason, or with a transaction, that no other call has.
 func (w *world) mark(kind Kind, n, attempt int64) *Call {
@@ -177,10 +247,6 @@ func (w *world) end() *History {
 	}
 	w.h.Final = &Final{Now: w.now, Signers: []StoredSigner{w.stored}}
 	return &w.h
-}
-
-func check(h *History) *Report {
-	return Check(h, Limits{MaxOverdue: time.Second})
 }
 
 // random is a history of a world in which many calls overlap, are asked again and
