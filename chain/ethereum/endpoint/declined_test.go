@@ -30,7 +30,7 @@ func declines(t *testing.T) (all []struct {
 	return all
 }
 
-func classOf(t *testing.T, word string) chain.Class {
+func classOf(t testing.TB, word string) chain.Class {
 	t.Helper()
 	for c := chain.Unknown; c <= chain.NotReached; c++ {
 		if c.String() == word {
@@ -129,34 +129,6 @@ func TestADeclinedPaymentDoesNotStopAnAccount(t *testing.T) {
 	}
 }
 
-// What is declined for good leaves the nonce with its sender, and the next payment takes it.
-func TestAnotherPaymentTakesTheNonceOfARefusedOne(t *testing.T) {
-	for _, d := range declines(t) {
-		if d.Class == "unknown" {
-			continue
-		}
-		t.Run(d.What, func(t *testing.T) {
-			g := startGateway(t)
-			p := newPool(chain.Verdict{Class: classOf(t, d.Class), Code: -32000, Message: d.What, Unanswered: d.Class == "not_reached"})
-			g.nodes.saysBy(p.say)
-			c := g.dial()
-			refused := transaction(ada, 0, "a")
-			if r := c.send(refused); r.Error == nil {
-				t.Fatalf("got %v, want an error", r)
-			}
-			if row := g.row(signer(ada), 0); row.Status.String() != d.Nonce || row.TxHash != (nonce.TxHash{}) {
-				t.Errorf("the nonce is %v with %v, want %s without a transaction", row.Status, row.TxHash, d.Nonce)
-			}
-			if n := c.pending(ada); n != 0 {
-				t.Errorf("the pending count is %d, want the nonce again", n)
-			}
-			other := transaction(ada, 0, "b")
-			c.send(other).wantHashOf(t, other)
-			g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(other))
-		})
-	}
-}
-
 // The gateway that sent it is gone, by kill -9 between the record and the nodes' answer: whichever
 // owns the signer now offers the transaction.
 func TestATransactionWhoseGatewayDiedIsOffered(t *testing.T) {
@@ -192,25 +164,6 @@ func bytesOf(raw string) (b []byte) {
 	return b
 }
 
-// While the outcome is unknown the same bytes get their hash, and once a node has them they are
-// known.
-func TestTheSameBytesGetTheirHashWhileTheirOutcomeIsUnknown(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.endpoint.OfferAgain = time.Hour })
-	c, raw := g.dial(), transaction(ada, 0, "a")
-	g.nodes.says(chain.Verdict{Class: chain.Unknown})
-	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
-	for range 2 {
-		c.send(raw).wantHashOf(t, raw)
-	}
-	g.nodes.says(chain.Verdict{Class: chain.NotReached, Unanswered: true})
-	c.send(raw).wantHashOf(t, raw)
-	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
-	g.nodes.says(chain.Verdict{Class: chain.InPool})
-	c.send(raw).wantHashOf(t, raw)
-	c.send(raw).wantError(t, -32000, "already known")
-	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
-}
-
 // A transaction whose outcome was unknown, and that all nodes refuse when it is offered again, is
 // no hole that stays: its sender is given the nonce again.
 func TestANonceWhoseTransactionIsRefusedLaterIsGivenToItsSender(t *testing.T) {
@@ -237,89 +190,6 @@ func TestANonceWhoseTransactionIsRefusedLaterIsGivenToItsSender(t *testing.T) {
 	c.send(other).wantHashOf(t, other)
 	if row := g.row(signer(ada), 0); row.TxHash != hashOf(other) || !row.Replaced.Contains(hashOf(raw)) {
 		t.Errorf("recorded are %v after %v, want both", row.TxHash, row.Replaced)
-	}
-}
-
-// Two workers have one key and send at the same time.
-func TestTwoWorkersOfOneAccount(t *testing.T) {
-	t.Run("different payments", func(t *testing.T) {
-		g := startGateway(t)
-		a, b := g.dial(), g.dial()
-		n, m := a.pending(ada), b.pending(ada)
-		if n != 0 || m != 0 {
-			t.Fatalf("the pending counts are %d and %d", n, m)
-		}
-		first, second := transaction(ada, 0, "to bob"), transaction(ada, 0, "to carol, 15 % more")
-		a.send(first).wantHashOf(t, first)
-		r := b.send(second)
-		r.wantError(t, wire.CodeRejected, "another transaction is recorded for nonce 0")
-		if r.said().Reason != "conflict" {
-			t.Errorf("reason %q", r.said().Reason)
-		}
-		g.nodes.wantGiven(0)
-		g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(first))
-		second = transaction(ada, b.pending(ada), "to carol")
-		b.send(second).wantHashOf(t, second)
-		g.nodes.wantGiven(0, 1)
-	})
-	t.Run("equal payments", func(t *testing.T) {
-		g := startGateway(t)
-		ok := 0
-		for n := range int64(5) {
-			for range 2 {
-				r := g.dial().send(transaction(ada, n, "the same"))
-				if r.Error == nil {
-					ok++
-				} else {
-					r.wantError(t, -32000, "already known")
-				}
-			}
-		}
-		if ok != 5 {
-			t.Errorf("%d were told that it was sent, for 5 transactions", ok)
-		}
-	})
-}
-
-func TestWhatReplacesATransaction(t *testing.T) {
-	header := map[string][]string{"Noncegate-Replace": {"any"}}
-	body := func(raw string) string { return call("1", methodSend, `["`+raw+`"]`) }
-	for _, c := range []struct {
-		name, pays string
-		path       string
-		header     map[string][]string
-		principal  string
-		refused    bool
-	}{
-		{name: "the same with other fees", pays: "a, more"},
-		{name: "a cancellation", pays: "cancel"},
-		{name: "another payment", pays: "b", refused: true},
-		{name: "another payment that is meant, by the URL", pays: "b", path: "?replace=any"},
-		{name: "another payment that is meant, by a header", pays: "b", header: header},
-		{name: "another word in the URL", pays: "b", path: "?replace=same", refused: true},
-		{name: "another payment of a principal that may", pays: "b", principal: "boss"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			g := startGateway(t, letIn(map[string]access.Right{"alice": everyRight, "boss": everyRight}), func(s *setup) {
-				s.endpoint.Replaces = func(p nonce.Principal) bool { return p == nonce.PrincipalOf("boss") }
-			})
-			who := "alice"
-			if c.principal != "" {
-				who = c.principal
-			}
-			first, second := transaction(ada, 0, "a"), transaction(ada, 0, c.pays)
-			g.dialAs(who).send(first).wantHashOf(t, first)
-			_, answer, _ := g.request(who, "POST", Prefix+"1"+c.path, body(second), c.header)
-			r := new(reply)
-			must(t, json.Unmarshal([]byte(answer), r))
-			if c.refused {
-				r.wantError(t, wire.CodeRejected, "replaces it only if recipient, value and data are the same")
-				g.nodes.wantGiven(0)
-				return
-			}
-			r.wantHashOf(t, second)
-			g.nodes.wantGiven(0, 0)
-		})
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
-	"noncegate/internal/access/quota"
-	"noncegate/nonce"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
@@ -53,20 +51,8 @@ func TestAnErrorOfTheNodeIsPassedOnAsItIs(t *testing.T) {
 	g.WantMetrics(map[string]float64{"eth_requests_total{eth_call}{node}": 2})
 }
 
-func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
+func TestAnswersThatAreTooLargeAreRefused(t *testing.T) {
 	g := startGateway(t)
-	for _, c := range []struct {
-		err   error
-		code  int
-		words string
-	}{
-		{fmt.Errorf("%w: x", chain.ErrUnreachable), wire.CodeUnavailable, "no node of the chain has answered"},
-		{fmt.Errorf("%w: x", ethereum.ErrBusy), wire.CodeServerBusy, "no slot at the nodes of the chain became free in time"},
-		{fmt.Errorf("%w: x", ethereum.ErrTooLarge), wire.CodeAnswerTooLarge, "the node's answer is larger than is passed on"},
-	} {
-		g.nodes.answer("eth_getLogs", func(string) (string, *rpcError, error) { return "", nil, c.err })
-		g.dial().call("eth_getLogs", `[{}]`).wantError(t, c.code, c.words)
-	}
 	big := func(n int) func(string) (string, *rpcError, error) {
 		return func(string) (string, *rpcError, error) { return `"` + strings.Repeat("x", n) + `"`, nil, nil }
 	}
@@ -98,107 +84,17 @@ func TestNodesThatAreAwayOrBusyOrTooTalkative(t *testing.T) {
 	if ok != 2 || tooLarge != 2 {
 		t.Errorf("%d answers of a batch, %d too large; want 2 and 2", ok, tooLarge)
 	}
-	g.WantMetrics(map[string]float64{"refused_total{answer_too_large}": 5})
+	g.WantMetrics(map[string]float64{"refused_total{answer_too_large}": 4})
 }
 
-func TestMethodsThatAreNotPassedOn(t *testing.T) {
-	g, c := connect(t)
-	for method, words := range map[string]string{
-		"eth_newFilter":                     "the method eth_newFilter does not exist/is not available: a filter is the state of one node",
-		"eth_fillTransaction":               "the method eth_fillTransaction does not exist/is not available",
-		"eth_sendRawTransactionConditional": "under conditions",
-		"eth_sendTransaction":               "the gateway has no keys",
-		"personal_sign":                     `the method "personal_sign" does not exist/is not available: it is not on the list`,
-		"debug_traceTransaction":            "is not on the list",
-		"admin_addPeer":                     "is not on the list",
-		"nonce_allocate":                    "is not on the list",
-		strings.Repeat("x", 4000):           "is not on the list",
-	} {
-		c.call(method, `[]`).wantError(t, wire.CodeMethodNotFound, words)
-	}
-	if len(g.nodes.asked) != 0 {
-		t.Errorf("the nodes were asked for %v", g.nodes.asked)
-	}
-	g.WantMetrics(map[string]float64{"eth_requests_total{other}{refused}": 5, "eth_requests_total{eth_newFilter}{refused}": 1})
-}
-
-func TestTheGatewayAnswersWhatItKnowsItself(t *testing.T) {
-	g, c := connect(t)
-	c.call(methodChainID, `[]`).wantResult(t, `"0x1"`)
-	c.call(methodVersion, `[]`).wantResult(t, `"1"`)
-	c.call(methodAccounts, `[]`).wantResult(t, `[]`)
-	if len(g.nodes.asked) != 0 {
-		t.Errorf("the nodes were asked for %v", g.nodes.asked)
-	}
-}
-
-func TestThePendingCountIsWhatWouldBeHandedOut(t *testing.T) {
-	g := startGateway(t)
-	g.nodes.at(ada, chain.Start{Latest: 5, Pending: 7})
-	c := g.dial()
-	pending := `["0x` + strings.ToUpper(ada[2:]) + `","pending"]`
-	count := func(want int64) {
-		t.Helper()
-		c.call(methodCount, pending).wantResult(t, fmt.Sprintf(`"0x%x"`, want))
-	}
-	count(7) // nobody has used it here
-	if n := g.allocate(signer(ada), ""); n != 7 {
-		t.Fatalf("allocated %d", n)
-	}
-	count(8)
-	count(8) // nothing is reserved by asking
-	g.allocate(signer(ada), "")
-	g.allocate(signer(ada), "")
-	for _, n := range []int64{9, 8} {
-		must(t, g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: signer(ada), Nonce: n, Attempt: 1}))
-		count(n) // the lowest that was given back
-	}
-	if n := g.nodes.askedFor(methodCount); n != 0 {
-		t.Errorf("%d counts were passed on", n)
-	}
-	for _, params := range []string{`["` + ada + `","latest"]`, `["` + ada + `"]`, `["` + ada + `","0x10"]`, `["` + ada + `",{"blockHash":"0x1"}]`, `["mistyped","pending"]`} {
-		c.call(methodCount, params).wantResult(t, `"eth_getTransactionCount"`)
-	}
-	if n := g.nodes.askedFor(methodCount); n != 5 {
-		t.Errorf("%d counts were passed on, want 5", n)
-	}
-}
-
-func TestThePendingCountOfWhoHasNothingToDoWithTheSignerIsTheNodes(t *testing.T) {
-	g := startGateway(t, letIn(map[string]access.Right{"alice": access.RightAllocate, "stranger": access.RightChain, "nobody": 0}))
-	g.allocate(signer(ada), "alice")
-	params := `["` + ada + `","pending"]`
-	g.dialAs("alice").call(methodCount, params).wantResult(t, `"0x1"`)
-	g.dialAs("stranger").call(methodCount, params).wantResult(t, `"eth_getTransactionCount"`)
-	g.dialAs("nobody").call(methodCount, params).wantError(t, wire.CodeForbidden, "the right chain on eip155:1:* is missing")
-}
-
-func TestWithoutTheRightChainNothingIsReadThroughTheNodes(t *testing.T) {
-	p := who(map[string]access.Right{"sender": access.RightAllocate | access.RightMark, "elsewhere": 0, "reader": 0})
-	p.Grant("elsewhere", "eip155:10:", access.RightChain)
+func TestEventsComeOnlyToWhoMayReadAtTheTime(t *testing.T) {
+	p := who(map[string]access.Right{"reader": 0})
 	p.Grant("reader", "eip155:1:", access.RightChain)
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
-	for _, name := range []string{"sender", "elsewhere"} {
-		c := g.dialAs(name)
-		for _, call := range [][2]string{{"eth_call", "[{}]"}, {methodLogs, "[{}]"}, {methodCount, `["` + ada + `","latest"]`}, {methodSubscribe, heads}} {
-			r := c.call(call[0], call[1])
-			r.wantError(t, wire.CodeForbidden, "the right chain on eip155:1:* is missing")
-			if !strings.Contains(string(r.Error.Data), `"right":"chain"`) {
-				t.Errorf("%s: %s names no right", call[0], r.Error.Data)
-			}
-		}
-		c.call(methodChainID, "[]").wantResult(t, `"0x1"`)
-	}
-	if n := g.nodes.askedFor("eth_call") + g.nodes.askedFor(methodLogs) + g.nodes.askedFor(methodCount); n != 0 {
-		t.Errorf("the nodes were asked %d times", n)
-	}
-	sender := g.dialAs("sender")
-	sender.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
-	raw := transaction(ada, 0, "x")
-	sender.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
 	reader := g.dialAs("reader")
 	reader.call("eth_call", "[{}]").wantResult(t, `"eth_call"`)
 	id := reader.subscribe(heads)
+	p.Grant("reader", "eip155:10:", access.RightChain)
 	p.Grant("reader", "eip155:1:", 0)
 	g.nodes.upstreamOf(heads).on(json.RawMessage(`"unseen"`))
 	p.Grant("reader", "eip155:1:", access.RightChain)
@@ -208,38 +104,21 @@ func TestWithoutTheRightChainNothingIsReadThroughTheNodes(t *testing.T) {
 	}
 }
 
-func TestThePendingCountIsARequestForItsSigner(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.Signers.Rate = quota.Rate{PerSecond: 0.001, Burst: 2} })
-	g.dial().call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
-	c := g.dial()
-	c.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x0"`)
-	c.call(methodCount, `["`+ada+`","pending"]`).wantError(t, wire.CodeServerBusy, "the requests a second of signer "+signer(ada)+" are used up")
-	c.call(methodCount, `["`+ada+`","latest"]`).wantResult(t, `"eth_getTransactionCount"`)
-	c.call(methodCount, `["`+account(2)+`","pending"]`).wantResult(t, `"0x0"`)
-	for n := range 2 { // readers leave its own requests to the signer
-		raw := transaction(ada, int64(n), "a")
-		c.send(raw).wantResult(t, `"`+hashOf(raw).String()+`"`)
-	}
-	c.send(transaction(ada, 2, "a")).wantError(t, wire.CodeServerBusy, "are used up")
-}
-
-func TestThePendingCountWhenNoNodeAnswers(t *testing.T) {
-	g := startGateway(t)
-	g.allocate(signer(ada), "")
-	g.nodes.goAway()
-	c := g.dial()
-	c.call(methodCount, `["`+ada+`","pending"]`).wantResult(t, `"0x1"`)
-	c.call(methodCount, `["`+account(2)+`","pending"]`).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
-}
-
-func TestTheLogsOfNoBlockAreNone(t *testing.T) {
-	_, c := connect(t)
-	c.call(methodLogs, `[{"address":"0x1","fromBlock":"0x8","toBlock":"0x7"}]`).wantResult(t, "[]")
-	for _, params := range []string{
-		`[{"fromBlock":"0x8","toBlock":"0x8"}]`, `[{"fromBlock":"0x9","toBlock":"0x7"}]`, `[{"fromBlock":"latest","toBlock":"0x7"}]`,
-		`[{"fromBlock":"0x0"}]`, `[{}]`, `[{"fromBlock":8,"toBlock":[]}]`, `[1]`, `[]`,
-	} {
-		c.call(methodLogs, params).wantResult(t, `"eth_getLogs"`)
+func TestPostsThatAreTooLongAreRefusedAndLeaveNothingInFlight(t *testing.T) {
+	g := startGateway(t, func(s *setup) {
+		s.bounds.MaxMessageBytes, s.bounds.MaxInflight, s.bounds.MaxInflightTotal = 2000, 10, 10
+	})
+	for i := range 12 {
+		if status, _ := g.post("", strings.Repeat(" ", 2001)); status != 413 {
+			t.Errorf("a long request: %d", status)
+		}
+		_, body := g.post("", call(`"`+strings.Repeat("x", 600)+`"`, methodChainID, "[]"))
+		if !strings.Contains(body, `"id":null,"error":{"code":-32600,"message":"invalid_request: id: must be at most 512 bytes"`) {
+			t.Errorf("a long id: %s", body)
+		}
+		if _, body := g.post("", call("1", methodChainID, "[]")); !strings.Contains(body, `"result":"0x1"`) {
+			t.Fatalf("request %d: %s", i+1, body)
+		}
 	}
 }
 
@@ -329,65 +208,9 @@ func TestAMistakeOfOursEndsOneCall(t *testing.T) {
 	c.send(transaction(ada, 0, "a")).wantHashOf(t, transaction(ada, 0, "a"))
 }
 
-func TestWhatComesByPost(t *testing.T) {
-	g := startGateway(t, func(s *setup) {
-		s.bounds.MaxMessageBytes, s.bounds.MaxInflight, s.bounds.MaxInflightTotal = 2000, 10, 10 // fewer than there are here
-	})
-	for _, c := range []struct {
-		name, method, path, body string
-		header                   http.Header
-		status                   int
-		want                     string
-	}{
-		{"a call", "POST", "/eth/1", call("1", methodChainID, "[]"), nil, 200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`},
-		{"with a slash", "POST", "/eth/1/", call("1", methodChainID, "[]"), nil, 200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`},
-		{"an array of one", "POST", "/eth/1", "[" + call("1", methodChainID, "[]") + "]", nil, 200, `[{"jsonrpc":"2.0","id":1,"result":"0x1"}]`},
-		{"a notification", "POST", "/eth/1", `{"jsonrpc":"2.0","method":"eth_chainId"}`, nil, 204, ""},
-		{"no JSON", "POST", "/eth/1", "{", nil, 200, `"code":-32700`},
-		{"nothing", "POST", "/eth/1", "", nil, 200, `"code":-32700`},
-		{"no request", "POST", "/eth/1", `{"jsonrpc":"1.0","id":4,"method":"eth_chainId"}`, nil, 200, `"id":4,"error":{"code":-32600`},
-		{"too long", "POST", "/eth/1", strings.Repeat(" ", 2001), nil, 413, "Request Entity Too Large"},
-		{"a long id", "POST", "/eth/1", call(`"`+strings.Repeat("x", 600)+`"`, methodChainID, "[]"), nil, 200, `"id":null,"error":{"code":-32600,"message":"invalid_request: id: must be at most 512 bytes"`},
-		{"a subscription", "POST", "/eth/1", call("1", methodSubscribe, `["newHeads"]`), nil, 200, "notifications not supported"},
-		{"the end of one", "POST", "/eth/1", call("1", methodUnsubscribe, `["0x1"]`), nil, 200, "this connection has no such subscription"},
-		{"by GET", "GET", "/eth/1", "", nil, 400, "Upgrade: websocket and Connection: Upgrade"},
-		{"of another chain", "POST", "/eth/5", call("1", methodChainID, "[]"), nil, 404, "this gateway has no such chain (--chain); it has /eth/1"},
-		{"of no chain", "POST", "/eth/", "", nil, 404, "no such chain"},
-		{"a page from elsewhere", "POST", "/eth/1", call("1", methodChainID, "[]"), http.Header{"Origin": {"https://evil.example"}}, 403, "pages of this origin may not connect"},
-		{"a page from here", "POST", "/eth/1", call("1", methodChainID, "[]"), http.Header{"Origin": {"http://" + g.address}}, 200, `"result":"0x1"`},
-		{"what a page asks first", "OPTIONS", "/eth/1", "", http.Header{"Origin": {"http://" + g.address}}, 204, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			status, body, header := g.request("", c.method, c.path, c.body, c.header)
-			if status != c.status || !strings.Contains(body, c.want) {
-				t.Errorf("got %d and %s, want %d and %s", status, body, c.status, c.want)
-			}
-			if origin := c.header.Get("Origin"); origin != "" && status < 300 && header.Get("Access-Control-Allow-Origin") != origin {
-				t.Errorf("the page may not read the answer: %v", header)
-			}
-		})
-	}
-	for i := range 12 { // nothing of those before is still in flight
-		if _, body := g.post("", call("1", methodChainID, "[]")); !strings.Contains(body, `"result":"0x1"`) {
-			t.Fatalf("request %d: %s", i+1, body)
-		}
-	}
-}
-
-func TestPostsOfWhoIsNotKnownAreRefused(t *testing.T) {
+func TestAPostThatIsBeingAnsweredIsAConnection(t *testing.T) {
 	p := who(map[string]access.Right{"alice": everyRight})
-	p.Limit("alice", access.Quota{RequestsPerSecond: 0.001, Burst: 2, Connections: 1})
 	g := startGateway(t, func(s *setup) { s.ws.Auth = p })
-	if status, _ := g.post("mallory", call("1", methodChainID, "[]")); status != 401 {
-		t.Errorf("a stranger got %d", status)
-	}
-	for i := range 3 {
-		status, body := g.post("alice", call("1", methodChainID, "[]"))
-		if busy := strings.Contains(body, `"stage":"quota"`); status != 200 || busy != (i == 2) {
-			t.Errorf("request %d: %d %s", i+1, status, body)
-		}
-	}
-	// A request that is being answered is a connection of its principal.
 	p.Limit("alice", access.Quota{Connections: 1})
 	entered, let := make(chan struct{}), make(chan struct{})
 	g.nodes.answer("eth_call", func(string) (string, *rpcError, error) { close(entered); <-let; return "1", nil, nil })

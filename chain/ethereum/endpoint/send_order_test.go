@@ -202,13 +202,6 @@ func TestTheSameTransactionIsSentOnceAtATime(t *testing.T) {
 	g.nodes.wantGiven(0, 0)
 }
 
-func TestASignerThatIsNewWaitsForTheChain(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.endpoint.ReadyWait = time.Millisecond })
-	g.nodes.goAway()
-	g.dial().send(transaction(ada, 0, "a")).wantError(t, wire.CodeUnavailable, "nothing was sent")
-	g.nodes.wantGiven()
-}
-
 func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
 	g := startGateway(t)
 	events := g.watch(signer(ada))
@@ -223,23 +216,6 @@ func TestTheEventsOfATransactionThatIsSent(t *testing.T) {
 			t.Errorf("got %+v, want the hash of the transaction", e)
 		}
 	}
-}
-
-func TestTransactionsThatCannotBeReadAreRefused(t *testing.T) {
-	g, c := connect(t)
-	for _, bad := range []struct{ params, words string }{
-		{`[]`, "params: must have one element"},
-		{`["0x00","0x00"]`, "params: must have one element"},
-		{`{"raw":"0x00"}`, "params: must be an array"},
-		{`[12]`, "transaction: must be a string"},
-		{`["zz"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
-		{`["0x123"]`, "transaction: must be 0x and an even number of hexadecimal digits"},
-		{`["0x"]`, "is empty"},
-		{`["0x05c0"]`, "has type 5"},
-	} {
-		c.call(methodSend, bad.params).wantError(t, wire.CodeInvalidParams, bad.words)
-	}
-	g.nodes.wantGiven()
 }
 
 func TestSendSyncAnswersWithTheReceipt(t *testing.T) {
