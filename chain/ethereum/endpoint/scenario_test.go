@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -234,6 +235,9 @@ func (s *scene) post(who string, args []string) []string {
 	return []string{strings.TrimSpace(fmt.Sprint(status, " ", s.named(answer)))}
 }
 
+// ofQuota is how soon a quota lets the next request in, which depends on when it was asked.
+var ofQuota = regexp.MustCompile(`("stage":"quota"),"retryAfterMs":\d+`)
+
 // named has names of transactions in place of their hashes.
 func (s *scene) named(text string) string {
 	for hash, name := range s.names {
@@ -241,6 +245,7 @@ func (s *scene) named(text string) string {
 			text = strings.ReplaceAll(text, hash.String(), "hash of "+name)
 		}
 	}
+	text = ofQuota.ReplaceAllString(text, "$1")
 	return strings.NewReplacer(ada, "ADA", "\n", `\n`).Replace(text)
 }
 
