@@ -36,12 +36,12 @@ func (c *benchCmd) Run(ctx context.Context, p *program) error {
 	}
 	r, err := bench.Run(ctx, cfg)
 	if _, ok := errors.AsType[*bench.ConfigError](err); ok {
-		return &usageError{err}
+		return usageError{err}
 	}
 	if r == nil {
 		return interruptedOr(ctx, err)
 	}
-	err = errors.Join(err, r.WriteText(p.stdout))
+	err = errors.Join(err, r.WriteMarkdown(p.stdout))
 	for path, write := range map[string]func(io.Writer) error{c.JSON: r.WriteJSON, c.Markdown: r.WriteMarkdown} {
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), writeTo(path, write))
 	}

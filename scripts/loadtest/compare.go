@@ -11,7 +11,6 @@ import (
 
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -26,7 +25,7 @@ type compareCmd struct {
 	Rounds int `group:"time" default:"5" help:"How often both are measured, each time on signers that nobody had before. Every second round begins with B."`
 	processFlags
 	reportFlags
-	drillFlags
+	lostFlags
 	MinRatio    float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged requests a second, B over A, the median of the rounds. 0: not judged."`
 	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99 latencies, B over A, the median of the rounds. 0: not judged."`
 }
@@ -64,7 +63,7 @@ func (f *processFlags) start(ctx context.Context, p *program, name string, comma
 func (f *processFlags) logs() (dir string, done func(), err error) {
 	if f.LogDir != "" {
 		if err := os.MkdirAll(f.LogDir, 0o755); err != nil {
-			return "", nil, &usageError{fmt.Errorf("--log-dir: %w", err)}
+			return "", nil, usageError{fmt.Errorf("--log-dir: %w", err)}
 		}
 		return f.LogDir, func() {}, nil
 	}
@@ -76,8 +75,9 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
 	a, wrongA := words("--a", c.A)
 	b, wrongB := words("--b", c.B)
-	err = cmp.Or(err, wrongA, wrongB, c.all().validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
-		wrongRounds(c.Rounds),
+	criteria, wrong := (&criteriaFlags{lostFlags: c.lostFlags}).criteria()
+	err = cmp.Or(err, wrongA, wrongB, wrong, c.reportFlags.validate(), c.processFlags.validate(), usage(
+		roundsRule(c.Rounds),
 		rule{c.MinRatio < 0 || c.MaxP99Ratio < 0, "--min-ratio and --max-p99-ratio must not be negative"},
 	))
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	defer done()
 	sides, commands := [2]string{"A", "B"}, [2][]string{a, b}
 	return p.contest(ctx, contest{
-		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: c.all().criteria(),
-		sides: sides, rounds: c.Rounds, order: rounds.BackAndForth, signers: load.Signers,
+		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
+		sides: sides, rounds: c.Rounds, andBack: true, signers: load.Signers,
 		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers = signers
 			return c.measure(ctx, p, sides[side], commands[side], load, filepath.Join(logs, sides[side]+".log"))
@@ -107,7 +107,7 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 func words(flag, command string) ([]string, error) {
 	words, err := process.Split(command)
 	if err != nil {
-		return nil, &usageError{fmt.Errorf("%s: %w", flag, err)}
+		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
 	}
 	return words, nil
 }

@@ -9,27 +9,8 @@ import (
 
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
 )
-
-// drillFlags are the criteria of each single run of a drill. Growth is not among
-// them: in a drill a queue may grow, for that is what is tried.
-type drillFlags struct {
-	failedFlags
-	MaxLost int64 `group:"criteria" default:"0" help:"Most connections of well-behaved clients that may end by themselves. -1: not judged."`
-}
-
-// failedFlags are the criteria that make sense for every drill.
-type failedFlags struct {
-	MaxFailedShare  float64 `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`
-	MinAcknowledged int64   `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
-}
-
-// all are they among the criteria of a run.
-func (f *drillFlags) all() *criteriaFlags {
-	return &criteriaFlags{MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost}
-}
 
 // contest is what a command does that measures two sides in alternation.
 type contest struct {
@@ -38,7 +19,7 @@ type contest struct {
 	criteria report.Criteria // of each run
 	sides    [2]string
 	rounds   int
-	order    rounds.Order
+	andBack  bool            // every second round begins with the second side
 	signers  traffic.Signers // of the first run; each run has further ones
 	measure  func(side int, signers traffic.Signers) (*result.Run, error)
 	ratios   []wantedRatio
@@ -65,7 +46,7 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	both := &result.Comparison{Title: c.title}
 	var sides [2][]*result.Run // those that say something
 	var err error
-	for round, side := range rounds.Alternate(c.rounds, len(c.sides), c.order) {
+	for round, side := range result.Alternate(c.rounds, len(c.sides), c.andBack) {
 		signers := c.signers
 		signers.Base += int64(len(both.Runs)) * int64(signers.Count)
 		name := fmt.Sprintf("%s, round %d", c.sides[side], round+1)
@@ -91,23 +72,11 @@ func (p *program) contest(ctx context.Context, c contest) error {
 		r.judge(both, sides, ctx.Err() != nil)
 	}
 	both.Outcome, both.Passed = outcomeOf(both, ctx.Err() != nil)
-	if written := p.write(c.files, both); written != nil {
-		return errors.Join(err, written)
-	}
-	switch {
-	case ctx.Err() != nil || err != nil:
-		return interruptedOr(ctx, err)
-	case failed(both):
+	err = errors.Join(err, p.write(c.files, both, report.OfComparison(both)))
+	if ctx.Err() == nil && err == nil && failed(both) {
 		return errFailed
 	}
-	return nil
-}
-
-func interruptedOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
+	return interruptedOr(ctx, err)
 }
 
 // judge adds the ratio and, where there is a bound, the verdict on it. A round whose divisor is 0
@@ -119,7 +88,7 @@ func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, inte
 			r.Rounds = append(r.Rounds, w.figure(sides[1][i])/divisor)
 		}
 	}
-	r.Median = rounds.Median(r.Rounds)
+	r.Median = result.Median(r.Rounds)
 	both.Ratios = append(both.Ratios, r)
 	want := fmt.Sprintf("at least %.2f", w.atLeast)
 	switch {

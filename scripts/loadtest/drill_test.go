@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/test/lab/guarded"
@@ -39,7 +38,7 @@ func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 			p := &program{stdout: &out, stderr: &out}
 			runs, bases, order := 0, map[int64]bool{}, ""
 			err := p.contest(t.Context(), contest{
-				title: "A and B", files: new(reportFlags), sides: [2]string{"A", "B"}, rounds: 3, order: rounds.BackAndForth, signers: traffic.Signers{Count: 10},
+				title: "A and B", files: new(reportFlags), sides: [2]string{"A", "B"}, rounds: 3, andBack: true, signers: traffic.Signers{Count: 10},
 				measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 					if runs++; test.stopsAfter > 0 && runs > test.stopsAfter {
 						return nil, context.DeadlineExceeded

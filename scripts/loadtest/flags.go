@@ -4,22 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/gorilla/websocket"
-
-	"noncegate/client"
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/traffic"
-	"noncegate/scripts/loadtest/verify"
 )
 
 // rule is one that a command line may break.
@@ -28,18 +22,36 @@ type rule struct {
 	text   string // of the error, which names the flag
 }
 
-// usage is a *usageError of the first rule that is broken, nil when none is.
+// usage is a usageError of the first rule that is broken, nil when none is.
 func usage(rules ...rule) error {
 	for _, r := range rules {
 		if r.broken {
-			return &usageError{errors.New(r.text)}
+			return usageError{errors.New(r.text)}
 		}
 	}
 	return nil
 }
 
-// wrongRounds is broken by a number of rounds that cannot be.
-func wrongRounds(n int) rule { return rule{n < 1 || n > 1000, "--rounds must be 1 to 1000"} }
+// between breaks a rule with a flag that is not low to high.
+func between[T cmp.Ordered](flag string, value, low, high T) rule {
+	return rule{!(value >= low && value <= high), fmt.Sprintf("--%s must be %v to %v", flag, low, high)}
+}
+
+func connectionsRule(n int) rule { return between("connections", n, 1, traffic.MaxConnections) }
+func roundsRule(n int) rule      { return between("rounds", n, 1, 1000) }
+
+// addresses breaks a rule with one that is not like another one.
+func addresses(flag, like string, texts ...string) rule {
+	want, _ := url.Parse(like)
+	i := slices.IndexFunc(texts, func(text string) bool {
+		u, err := url.Parse(text)
+		return err != nil || u.Scheme != want.Scheme && u.Scheme != want.Scheme+"s" || u.Host == ""
+	})
+	if i < 0 {
+		return rule{}
+	}
+	return rule{true, fmt.Sprintf("--%s must be like %s, and %q is not", flag, like, texts[i])}
+}
 
 // groups are the headings of the flags in --help.
 var groups = map[string]string{
@@ -60,11 +72,11 @@ type accessFlags struct {
 	CA    string `name:"ca" group:"target" placeholder:"FILE" help:"Certificates of the authorities that are trusted with wss addresses, in PEM. Default: those of the system."`
 }
 
-// access is how connections are let in. An error is a *usageError.
-func (f *accessFlags) access() (access.Access, error) {
-	a, err := access.New(f.Token, f.CA)
+// access is how connections are let in. An error is a usageError.
+func (f *accessFlags) access() (traffic.Access, error) {
+	a, err := traffic.NewAccess(f.Token, f.CA)
 	if err != nil {
-		return a, &usageError{fmt.Errorf("--ca: %w", err)}
+		return a, usageError{fmt.Errorf("--ca: %w", err)}
 	}
 	return a, nil
 }
@@ -72,6 +84,14 @@ func (f *accessFlags) access() (access.Access, error) {
 type signerFlags struct {
 	Signers    int   `group:"load" default:"1000" help:"Number of signers; 1 is one hot signer."`
 	SignerBase int64 `group:"load" default:"0" help:"Number of the first signer's account."`
+}
+
+func (f *signerFlags) signers() traffic.Signers {
+	return traffic.Signers{Base: f.SignerBase, Count: f.Signers}
+}
+
+func (f *signerFlags) validate() error {
+	return usage(between("signers", f.Signers, 1, traffic.MaxSigners), between("signer-base", f.SignerBase, 0, math.MaxInt64-traffic.MaxSigners))
 }
 
 // loadFlags are a load; its time has defaults of its own for each command.
@@ -82,33 +102,32 @@ type loadFlags struct {
 	Rate        float64     `group:"load" default:"0" help:"Requests a second over all connections, latency counted from when each was due (open loop). 0: as fast as answers come (closed loop)."`
 	Mix         traffic.Mix `group:"load" default:"allocate=1" help:"Shares of the methods, such as allocate=6,markUsed=3,markRecyclable=1,status=1. pairs in their place: what was allocated is marked used by the same connection before it allocates more."`
 	signerFlags
-	Zipf        float64 `group:"load" default:"0" help:"Exponent, above 1, by which some signers are chosen more often than others. 0: all the same."`
-	Subscribers int     `group:"load" default:"0" help:"Further connections that receive the events of all signers. With them the end-to-end latency is that of the events."`
+	Subscribers int `group:"load" default:"0" help:"Further connections that receive the events of all signers. With them the end-to-end latency is that of the events."`
 
-	RampUp   time.Duration `group:"time" default:"0s" help:"Time over which the connections are opened."`
+	RampUp   time.Duration `group:"time" default:"0s" help:"Time over which the connections are opened; then all begin to send."`
 	Warmup   time.Duration `group:"time" default:"1s" help:"Time before measuring, once all are open."`
 	Duration time.Duration `group:"time" default:"5s" help:"Time measured."`
 }
 
-// load is the load the flags ask for. An error is a *usageError.
+// maxRampUp is shorter than a gateway waits for the answer to its ping.
+const maxRampUp = time.Minute
+
+// load is the load the flags ask for. An error is a usageError.
 func (f *loadFlags) load() (traffic.Load, error) {
 	in, err := f.access()
-	l := traffic.Load{
-		URLs: f.URL, Access: in, Connections: f.Connections, Inflight: f.Inflight, Rate: f.Rate, Mix: f.Mix,
-		Signers:     traffic.Signers{Base: f.SignerBase, Count: f.Signers, Zipf: f.Zipf},
-		Subscribers: f.Subscribers, RampUp: f.RampUp, Warmup: f.Warmup, Duration: f.Duration,
-	}
-	return l, cmp.Or(err, asUsage(l.Validate()))
-}
-
-// asUsage makes an error about a field one about its flag.
-func asUsage(err error) error {
-	_, wrong := errors.AsType[*traffic.FieldError](err)
-	_, used := errors.AsType[*verify.UsedError](err)
-	if wrong || used {
-		return &usageError{err}
-	}
-	return err
+	return traffic.Load{
+			URLs: f.URL, Access: in, Connections: f.Connections, Inflight: f.Inflight, Rate: f.Rate, Mix: f.Mix, Signers: f.signers(),
+			Subscribers: f.Subscribers, RampUp: f.RampUp, Warmup: f.Warmup, Duration: f.Duration,
+		}, cmp.Or(err, f.signerFlags.validate(), usage(
+			addresses("url", "ws://127.0.0.1:8080/ws", f.URL...),
+			connectionsRule(f.Connections),
+			between("inflight", f.Inflight, 1, traffic.MaxInflight),
+			between("rate", f.Rate, 0, 1e9),
+			between("subscribers", f.Subscribers, 0, traffic.MaxConnections),
+			between("ramp-up", f.RampUp, 0, maxRampUp),
+			rule{f.Warmup < 0, "--warmup must not be negative"},
+			rule{f.Duration <= 0, "--duration must be above 0"},
+		))
 }
 
 type reportFlags struct {
@@ -125,64 +144,59 @@ func (f *reportFlags) metrics(targets []string) []string {
 	}
 	for _, target := range targets {
 		u, err := url.Parse(target)
-		if err == nil && u.Port() == "8080" && loopback(u.Hostname()) {
+		if err == nil && u.Port() == "8080" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()) {
 			return []string{"http://" + net.JoinHostPort(u.Hostname(), "8081") + "/metrics"}
 		}
 	}
 	return nil
 }
 
-// pages are the addresses to read, with the key for them. They trust the certificates that
-// the connections of the load trust.
-func (f *reportFlags) pages(targets []string, in access.Access) observe.Pages {
-	p := observe.Pages{URLs: f.metrics(targets), Access: access.Access{TLS: in.TLS}}
+// pages are the addresses to read, with the key for them. They trust the certificates that the
+// connections of the load trust.
+func (f *reportFlags) pages(targets []string, in traffic.Access) observe.Pages {
+	p := observe.Pages{URLs: f.metrics(targets), TLS: in.TLS}
 	if f.AdminKey != "" {
-		p.Access.Header = http.Header{"Authorization": {"Bearer " + f.AdminKey}}
+		p.Header = http.Header{"Authorization": {"Bearer " + f.AdminKey}}
 	}
 	return p
 }
 
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+func (f *reportFlags) validate() error {
+	return usage(addresses("metrics", "http://127.0.0.1:8081/metrics", f.Metrics...), rule{f.HTML == "-", "--html must be a file"})
 }
 
-func (f *reportFlags) validate() error {
-	i := slices.IndexFunc(f.Metrics, func(text string) bool {
-		u, err := url.Parse(text)
-		return err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == ""
-	})
-	if i >= 0 {
-		return &usageError{fmt.Errorf("--metrics must be like http://127.0.0.1:8081/metrics, and %q is not", f.Metrics[i])}
-	}
-	return usage(rule{f.HTML == "-", "--html must be a file"})
+// failedFlags are the criteria that make sense for every command.
+type failedFlags struct {
+	MaxFailedShare  float64 `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`
+	MinAcknowledged int64   `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
+}
+
+// lostFlags are the criteria of single runs of a drill. Growth is not among them: in a drill a queue
+// may grow, for that is what is tried.
+type lostFlags struct {
+	failedFlags
+	MaxLost int64 `group:"criteria" default:"0" help:"Most connections of well-behaved clients that may end by themselves. -1: not judged."`
 }
 
 type criteriaFlags struct {
-	MaxE2EP99       time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
-	MaxFailedShare  float64       `group:"criteria" default:"0.05" help:"Largest share, 0 to 1, of requests that were refused, failed or never sent."`
-	MinAcknowledged int64         `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
-	MaxLost         int64         `group:"criteria" default:"0" help:"Most connections that may end by themselves. -1: not judged."`
-	GrowthCheck     bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
+	lostFlags
+	MaxE2EP99   time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
+	GrowthCheck bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
 }
 
-func (f *criteriaFlags) criteria() report.Criteria {
+// criteria are those of a run. An error is a usageError.
+func (f *criteriaFlags) criteria() (report.Criteria, error) {
 	return report.Criteria{
-		MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged,
-		MaxLost: f.MaxLost, Growth: f.GrowthCheck,
-	}
+			MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost, Growth: f.GrowthCheck,
+		}, usage(
+			rule{f.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"},
+			between("max-failed-share", f.MaxFailedShare, 0, 1),
+			rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
+			rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
+		)
 }
 
-func (f *criteriaFlags) validate() error {
-	return usage(
-		rule{f.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"},
-		rule{!(f.MaxFailedShare >= 0 && f.MaxFailedShare <= 1), "--max-failed-share must be 0 to 1"},
-		rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
-		rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
-	)
-}
-
-// AfterApply completes the addresses once kong has read them.
+// AfterApply gives addresses without a path that of a gateway.
 func (f *targetFlags) AfterApply() error {
 	for i, text := range f.URL {
 		f.URL[i] = withPath(text)
@@ -190,8 +204,7 @@ func (f *targetFlags) AfterApply() error {
 	return nil
 }
 
-// withPath gives an address without a path that of a gateway, as package client
-// does.
+// withPath gives an address without a path that of a gateway, as package client does.
 func withPath(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
@@ -199,26 +212,4 @@ func withPath(address string) string {
 	}
 	u.Path = "/ws"
 	return u.String()
-}
-
-// advised adds to the error of a load on gateways that somebody else has started
-// what is wrong most often.
-func advised(err error) error {
-	dial, _ := errors.AsType[*client.DialError](err)
-	switch {
-	case err == nil:
-		return nil
-	case refused(err):
-		return fmt.Errorf("%w; is the gateway running? (make run)", err)
-	case dial != nil && dial.Status == http.StatusNotFound,
-		strings.Contains(err.Error(), websocket.ErrBadHandshake.Error()+": 404"):
-		return fmt.Errorf("%w; a gateway takes WebSockets at /ws", err)
-	}
-	return err
-}
-
-// refused reports whether nobody listens at an address. Windows has an error
-// number of its own for it.
-func refused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "actively refused it")
 }

@@ -6,11 +6,10 @@
 //	loadtest compare  measures two builds or two settings in alternation
 //	loadtest bench    measures the gateway beside its reference servers
 //
-// loadtest --help lists all of them, loadtest COMMAND --help every flag with its
-// default. It exits with 0 when every criterion was met, 1 when one was not or
-// something went wrong, 2 on a wrong command line, and 130 when it was
-// interrupted, after it has reported what it had until then. SIGINT and SIGTERM
-// end a command in an orderly way, a second signal at once.
+// loadtest --help lists all of them, loadtest COMMAND --help every flag with its default. It exits
+// with 0 when every criterion was met, 1 when one was not or something went wrong, 2 on a wrong
+// command line, and 130 when it was interrupted, after it has reported what it had until then. SIGINT
+// and SIGTERM end a command in an orderly way, a second signal at once.
 package main
 
 import (
@@ -26,6 +25,7 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"noncegate/scripts/loadtest/process"
+	"noncegate/scripts/loadtest/traffic"
 )
 
 const (
@@ -42,12 +42,7 @@ var (
 )
 
 // usageError is a wrong command line, told by the flag and the rule it breaks.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-// Unwrap returns what is wrong.
-func (e *usageError) Unwrap() error { return e.err }
+type usageError struct{ error }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -58,7 +53,7 @@ func main() {
 
 type program struct {
 	stdout, stderr io.Writer
-	terminal       bool // somebody looks at stderr
+	terminal       bool // stderr is one, and gets lines of progress
 }
 
 type commands struct {
@@ -84,35 +79,40 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.Bind(p),
 	)
 	if err != nil {
-		return p.fail(err, exitFailure)
+		return p.exit(err)
 	}
 	kctx, err := parser.Parse(args)
 	switch {
 	case helped:
 		return exitOK
 	case err != nil:
-		return p.fail(err, exitUsage)
+		return p.exit(usageError{err})
 	}
 	return p.exit(kctx.Run())
 }
 
 // exit says how a command ended, and returns the exit code for it.
 func (p *program) exit(err error) int {
-	_, usage := errors.AsType[*usageError](err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case usage, errors.Is(err, process.ErrTaken):
-		return p.fail(err, exitUsage)
-	case errors.Is(err, errInterrupted):
-		return p.fail(err, exitInterrupted)
-	case errors.Is(err, errFailed):
+	}
+	if errors.Is(err, errFailed) {
 		return exitFailure
 	}
-	return p.fail(err, exitFailure)
+	fmt.Fprintln(p.stderr, "loadtest:", err)
+	_, usage := errors.AsType[usageError](err)
+	switch {
+	case usage, errors.Is(err, process.ErrTaken), errors.Is(err, traffic.ErrUsed):
+		return exitUsage
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	}
+	return exitFailure
 }
 
-func (p *program) fail(err error, code int) int {
-	fmt.Fprintln(p.stderr, "loadtest:", err)
-	return code
+// say tells people who look what happens.
+func (p *program) say(format string, args ...any) {
+	if p.terminal {
+		fmt.Fprintf(p.stderr, format+"\n", args...)
+	}
 }

@@ -12,8 +12,6 @@ import (
 	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
-	"noncegate/scripts/loadtest/verify"
-	"noncegate/scripts/loadtest/wait"
 )
 
 // restartCmd restarts gateways one after the other under a load of clients that
@@ -41,16 +39,20 @@ const maxWaiting = 50_000
 const morePatience = 30 * time.Second
 
 func (c *restartCmd) Run(ctx context.Context, p *program) error {
-	criteria := (&drillFlags{failedFlags: c.failedFlags, MaxLost: -1}).all()
+	criteria, wrong := (&criteriaFlags{lostFlags: lostFlags{c.failedFlags, -1}}).criteria()
 	rolling := &restartDrill{cmd: c, program: p}
 	in, err := c.access()
 	steady := traffic.Steady{
 		Access: in, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + c.StartTimeout + morePatience,
-		MaxWaiting: maxWaiting, Signers: traffic.Signers{Base: c.SignerBase, Count: c.Signers},
+		MaxWaiting: maxWaiting, Signers: c.signers(),
 	}
-	err = cmp.Or(err, rolling.parse(&steady), asUsage(steady.Validate()), criteria.validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
+	parsed := rolling.parse(&steady)
+	err = cmp.Or(err, parsed, wrong, c.signerFlags.validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
 		rule{c.Before <= 0 || c.After <= 0, "--before and --after must be above 0"},
-		wrongRounds(c.Rounds),
+		addresses("gateway", "ws://127.0.0.1:8080/ws", steady.URLs...),
+		connectionsRule(c.Connections),
+		rule{!(c.Rate > 0 && c.Rate <= 1e6), "--rate must be above 0 and at most 1e+06 submissions a second"},
+		roundsRule(c.Rounds),
 		rule{len(c.Ready) != 0 && len(c.Ready) != len(c.Gateway), "--ready must be given once for each --gateway, or not at all"},
 	))
 	if err != nil {
@@ -61,7 +63,7 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	defer done()
-	return p.single(ctx, &c.reportFlags, criteria.criteria(), func() (*result.Run, []result.Verdict, error) {
+	return p.single(ctx, &c.reportFlags, criteria, func() (*result.Run, []result.Verdict, error) {
 		run, err := rolling.run(ctx, steady, logs)
 		if run == nil {
 			return nil, nil, err
@@ -93,12 +95,12 @@ type restartNode struct {
 }
 
 // parse reads the flags that name gateways, and tells the load where they are. An error is a
-// *usageError.
+// usageError.
 func (d *restartDrill) parse(load *traffic.Steady) error {
 	for i, text := range d.cmd.Gateway {
 		url, line, ok := strings.Cut(text, "=")
 		if !ok {
-			return &usageError{fmt.Errorf("--gateway: %q is not like ws://127.0.0.1:8080/ws=COMMAND", text)}
+			return usageError{fmt.Errorf("--gateway: %q is not like ws://127.0.0.1:8080/ws=COMMAND", text)}
 		}
 		url = withPath(url)
 		command, err := words("--gateway", line)
@@ -130,40 +132,36 @@ func (d *restartDrill) run(ctx context.Context, steady traffic.Steady, logs stri
 			return nil, err
 		}
 	}
-	if steady.Verify, err = verify.Start(ctx, steady.URLs, steady.Access, steady.Signers.Base, steady.Signers.Count); err != nil {
-		return nil, asUsage(err)
+	if steady.Verify, err = traffic.NewRecorder(ctx, steady.URLs, steady.Access, steady.Signers); err != nil {
+		return nil, err
 	}
-	run, err = d.program.observed(ctx, d.cmd.pages(steady.URLs, steady.Access), func(h hooks) (*result.Run, error) {
-		steady.Progress = h.second
-		load, err := steady.Start(ctx)
-		if err != nil {
-			return nil, err
-		}
-		h.begin()
-		began := time.Now()
-		err = d.roll(ctx, load, began)
-		patience := ctx
-		if err != nil { // a gateway that stays away is not waited for
-			limited, cancel := context.WithTimeout(ctx, errorGrace)
-			defer cancel()
-			patience = limited
-		}
-		run := load.Stop(patience)
-		h.end()
-		run.Restart.Gateways, run.Interrupted = d.restarts, ctx.Err() != nil
-		return run, err
-	})
-	if run == nil || err != nil {
-		return run, err
+	steady.Progress = d.program.progress
+	load, err := steady.Start(ctx)
+	if err != nil {
+		return nil, err
 	}
-	run.Verify, err = steady.Verify.Judge(ctx, run.Interrupted)
+	observer := d.cmd.pages(steady.URLs, steady.Access).Start(ctx)
+	observer.Begin()
+	err = d.roll(ctx, load, time.Now())
+	patience := ctx
+	if err != nil { // a gateway that stays away is not waited for
+		limited, cancel := context.WithTimeout(ctx, errorGrace)
+		defer cancel()
+		patience = limited
+	}
+	run = load.Stop(patience)
+	run.Nodes = observer.End()
+	run.Restart.Gateways, run.Interrupted = d.restarts, ctx.Err() != nil
+	if err == nil {
+		run.Verify, err = steady.Verify.Judge(ctx, run.Interrupted)
+	}
 	return run, err
 }
 
 // roll restarts one gateway after the other. An error is one that the drill
 // cannot go on after; it is none when ctx ends.
 func (d *restartDrill) roll(ctx context.Context, load *traffic.SteadyLoad, began time.Time) error {
-	if wait.For(ctx, d.cmd.Before) != nil {
+	if process.Sleep(ctx, d.cmd.Before) != nil {
 		return nil
 	}
 	for range d.cmd.Rounds {
@@ -177,7 +175,7 @@ func (d *restartDrill) roll(ctx context.Context, load *traffic.SteadyLoad, began
 			if err != nil {
 				return err
 			}
-			if wait.For(ctx, d.cmd.After) != nil {
+			if process.Sleep(ctx, d.cmd.After) != nil {
 				return nil
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/rounds"
 	"noncegate/scripts/loadtest/traffic"
 )
 
@@ -25,7 +24,7 @@ type slowCmd struct {
 	Warmup   time.Duration `group:"time" default:"2s" help:"Time before measuring, in each run."`
 	Duration time.Duration `group:"time" default:"30s" help:"Time measured, in each run."`
 	reportFlags
-	drillFlags
+	lostFlags
 	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"1.2" help:"Largest ratio of the healthy clients' p99 with slow ones over that without, the median of the rounds."`
 }
 
@@ -38,12 +37,13 @@ const (
 
 func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	load, slow, err := c.loads()
-	if err := cmp.Or(err, c.all().validate(), c.reportFlags.validate()); err != nil {
+	criteria, wrong := (&criteriaFlags{lostFlags: c.lostFlags}).criteria()
+	if err := cmp.Or(err, wrong, c.reportFlags.validate()); err != nil {
 		return err
 	}
 	return p.contest(ctx, contest{
 		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
-		files: &c.reportFlags, criteria: c.all().criteria(), sides: [2]string{without, with}, rounds: c.Rounds, order: rounds.Same, signers: load.Signers,
+		files: &c.reportFlags, criteria: criteria, sides: [2]string{without, with}, rounds: c.Rounds, signers: load.Signers,
 		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers, slow.Signers = signers, signers
 			return c.measure(ctx, p, load, slow, side == 1)
@@ -55,24 +55,27 @@ func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// loads are the healthy clients and the slow ones. An error is a *usageError.
+// loads are the healthy clients and the slow ones. An error is a usageError.
 func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 	clients := int(math.Round(c.SlowShare * float64(c.Connections)))
 	share := float64(clients) / float64(max(c.Connections, 1))
-	signers := traffic.Signers{Base: c.SignerBase, Count: c.Signers}
 	in, err := c.access()
 	load := traffic.Load{
-		URLs: c.URL, Access: in, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: signers,
+		URLs: c.URL, Access: in, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: c.signers(),
 		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
 	}
-	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: signers}
-	return load, slow, cmp.Or(err, usage(
+	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: c.signers()}
+	return load, slow, cmp.Or(err, c.signerFlags.validate(), usage(
+		addresses("url", "ws://127.0.0.1:8080/ws", c.URL...),
 		rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
+		connectionsRule(c.Connections),
 		rule{clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
-		rule{!(c.Rate > 0), "--rate must be above 0, for a closed loop hides what slow clients cause"},
-		wrongRounds(c.Rounds),
+		rule{!(c.Rate > 0 && c.Rate <= 1e9), "--rate must be above 0 and at most 1e+09: a closed loop hides what slow clients cause"},
+		between("subscribers", c.Subscribers, 0, traffic.MaxConnections),
+		roundsRule(c.Rounds),
+		rule{c.Warmup < 0 || c.Duration <= 0, "--warmup must not be negative, and --duration must be above 0"},
 		rule{c.MaxP99Ratio <= 0, "--max-p99-ratio must be above 0"},
-	), asUsage(load.Validate()), asUsage(slow.Validate()))
+	))
 }
 
 // measure makes the healthy load beside slow clients, which misbehave from the

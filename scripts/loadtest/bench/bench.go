@@ -25,7 +25,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"noncegate/scripts/loadtest/rounds"
+	"noncegate/scripts/loadtest/result"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 )
@@ -165,7 +165,7 @@ func (a *arena) measureScene(ctx context.Context, s *scene) Scene {
 	if s.once {
 		all = 1
 	}
-	for round, i := range rounds.Alternate(all, len(s.sides), rounds.BackAndForth) {
+	for round, i := range result.Alternate(all, len(s.sides), true) {
 		sample, err := a.measure(ctx, s, &s.sides[i])
 		if ctx.Err() != nil {
 			return out

@@ -16,10 +16,10 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/scripts/loadtest/observe"
+	"noncegate/scripts/loadtest/process"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
-	"noncegate/scripts/loadtest/wait"
 )
 
 // drive loads running servers and tells what it found. A sample comes with a reason when it is
@@ -97,7 +97,7 @@ func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 		return Sample{}, err
 	}
 	defer release()
-	if err := wait.For(ctx, a.Idle); err != nil {
+	if err := process.Sleep(ctx, a.Idle); err != nil {
 		return Sample{}, err
 	}
 	now := on.resident()
@@ -178,7 +178,7 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 	ctx, cancel := context.WithTimeoutCause(ctx, balanceTimeout, errors.New("the nodes do not share the shards out"))
 	defer cancel()
 	since := time.Now()
-	err = wait.Until(ctx, readyPoll, func() (bool, error) {
+	err = process.Until(ctx, func() (bool, error) {
 		rows, err := conn.Query(ctx, `SELECT owner_node FROM shard ORDER BY shard_id`)
 		if err != nil {
 			return false, err

@@ -14,8 +14,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"noncegate/scripts/loadtest/rounds"
-	"noncegate/scripts/loadtest/table"
+	"noncegate/scripts/loadtest/report"
+	"noncegate/scripts/loadtest/result"
 )
 
 // Report is everything a bench found out. Its JSON form is what machines read, so a field
@@ -174,7 +174,7 @@ func (r Row) judge(scenes []Scene) Row {
 		}
 		r.Values = append(r.Values, value)
 	}
-	r.Median = rounds.Median(r.Values)
+	r.Median = result.Median(r.Values)
 	if len(r.Values) == 0 {
 		r.Why = cmp.Or(r.Why, "not measured")
 	}
@@ -212,7 +212,7 @@ func (f Figure) median(samples []Sample) string {
 	if len(values) == 0 {
 		return "–"
 	}
-	return f.write(rounds.Median(values))
+	return f.write(result.Median(values))
 }
 
 // WriteJSON writes the report for machines.
@@ -222,36 +222,25 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteText writes the report for a terminal.
-func (r *Report) WriteText(w io.Writer) error {
-	return r.write(w, func(t table.Table) error { return t.Text(w, table.Left) })
-}
-
-// WriteMarkdown writes the report for a page of the documentation.
+// WriteMarkdown writes the report for people.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	return r.write(w, func(t table.Table) error { return t.Markdown(w) })
-}
-
-func (r *Report) write(w io.Writer, put func(table.Table) error) error {
 	var settings []string
 	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
 		settings = append(settings, key+" "+r.Settings[key])
 	}
 	fmt.Fprintf(w, "%s. Settings: %s.\n\n", r.Host, strings.Join(settings, "; "))
 	if r.Interrupted {
-		fmt.Fprintln(w, "Interrupted: this is what was measured until then.")
+		fmt.Fprint(w, "Interrupted: this is what was measured until then.\n\n")
 	}
-	if err := put(r.rowTable()); err != nil {
+	if err := r.rowTable().Markdown(w); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	return put(r.sceneTable())
+	fmt.Fprintln(w)
+	return r.sceneTable().Markdown(w)
 }
 
-func (r *Report) rowTable() table.Table {
-	t := table.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
+func (r *Report) rowTable() report.Table {
+	t := report.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
 	for _, row := range r.Rows {
 		write := row.Figure.write
 		if row.Under != "" {
@@ -275,8 +264,8 @@ func (r *Report) rowTable() table.Table {
 }
 
 // sceneTable has the medians of each side.
-func (r *Report) sceneTable() table.Table {
-	t := table.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "MiB", "notes"}}
+func (r *Report) sceneTable() report.Table {
+	t := report.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "MiB", "notes"}}
 	for _, scene := range r.Scenes {
 		for _, side := range scene.Sides {
 			notes, mib := "", "–"

@@ -19,7 +19,6 @@ import (
 
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
-	"noncegate/scripts/loadtest/wait"
 	"noncegate/test/lab/fakenode"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
@@ -132,7 +131,7 @@ func startChain() (url string, end func() error, err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	var growing sync.WaitGroup
 	growing.Go(func() {
-		for wait.For(ctx, blockTime) == nil {
+		for process.Sleep(ctx, blockTime) == nil {
 			node.SetHead(chain.Extend(node.Head()))
 		}
 	})
@@ -275,7 +274,7 @@ func (s *server) enterEngine(ctx context.Context) error {
 	if _, err := s.askEngine(ctx, http.MethodPost, "/engine/switch", map[string]string{"to": "performance"}); err != nil {
 		return fmt.Errorf("switch to the performance engine: %w", err)
 	}
-	return wait.Until(ctx, readyPoll, func() (bool, error) {
+	return process.Until(ctx, func() (bool, error) {
 		state, err := s.askEngine(ctx, http.MethodGet, "/engine", nil)
 		return state == performance, err
 	})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/rounds"
 )
 
 // A stage grows when both its slope over the whole run and its last third against its first
@@ -77,7 +76,7 @@ func slope(points []result.Point) float64 {
 			}
 		}
 	}
-	return rounds.Median(slopes)
+	return result.Median(slopes)
 }
 
 func medianOf(points []result.Point) float64 {
@@ -85,7 +84,7 @@ func medianOf(points []result.Point) float64 {
 	for i, p := range points {
 		values[i] = p.Value
 	}
-	return rounds.Median(values)
+	return result.Median(values)
 }
 
 // fold joins neighbours to their mean until there are at most maxPoints.

@@ -13,11 +13,11 @@ package observe
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"sync"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -26,7 +26,8 @@ const interval = time.Second
 // Pages are the /metrics of gateways, and what is shown there.
 type Pages struct {
 	URLs   []string
-	Access access.Access
+	Header http.Header // sent with each request
+	TLS    *tls.Config // of https addresses
 }
 
 // Observer reads a number of gateways. Make it with Start. Its methods may be called from any
@@ -47,10 +48,10 @@ type Observer struct {
 // Start begins to read the pages. Readings stop when ctx ends; End must be called in any case.
 // Without URLs it does nothing, at no cost.
 func (p Pages) Start(ctx context.Context) *Observer {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.Access.TLS}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.TLS}
 	client := &http.Client{Transport: transport}
 	o := start(ctx, p.URLs, func(ctx context.Context, url string) (*reading, error) {
-		return read(ctx, client, p.Access.Header, url)
+		return read(ctx, client, p.Header, url)
 	})
 	o.release = transport.CloseIdleConnections
 	return o

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/internal/metrics"
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -123,7 +122,7 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 	if h := r.histograms["noncegate_commit_seconds"]; h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
 		t.Errorf("commits %+v", h)
 	}
-	o := Pages{URLs: []string{server.URL}, Access: access.Access{Header: header}}.Start(t.Context())
+	o := Pages{URLs: []string{server.URL}, Header: header}.Start(t.Context())
 	o.Begin()
 	if n := o.End()[0]; strings.Contains(n.Missing, "401") {
 		t.Errorf("missing: %s", n.Missing)

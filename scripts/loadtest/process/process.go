@@ -1,10 +1,10 @@
-// Package process runs a server as a child process: starts it, waits until it is ready, asks it
-// to end, and kills it when it does not.
+// Package process runs a server as a child process, on Windows too: starts it, waits until it is
+// ready, asks it to end, and kills it when it does not.
 //
-// Stop returns only once the child has ended and was waited for; a child which does not end by
-// itself is killed with all processes of its group. When this process is killed itself the child
-// goes on. The command must be the server itself, or replace itself by it (exec): a shell that
-// waits for the server would be asked to end in its place.
+// Stop returns only once the child has ended and was waited for; a child which does not end by itself
+// is killed with all processes of its group. When this process is killed itself the child goes on.
+// The command must be the server itself, or replace itself by it (exec): a shell that waits for the
+// server would be asked to end in its place.
 //
 // One goroutine a process waits for it; it ends with the process.
 package process
@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 
@@ -25,12 +26,12 @@ import (
 )
 
 const (
-	readyPoll  = 20 * time.Millisecond
+	poll       = 20 * time.Millisecond
 	tryTimeout = 5 * time.Second
 	tailBytes  = 2000 // of a child's output in an error
 )
 
-// ErrTaken says that somebody else answers where a server was to.
+// ErrTaken says that another server answers where one was to be started.
 var ErrTaken = errors.New("the address is taken")
 
 // Process is a child that was started.
@@ -49,8 +50,7 @@ func Start(args []string, logPath string) (*Process, error) {
 	}
 	defer log.Close() // the child has its own by then
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = ownGroup()
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, ownGroup()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
@@ -65,82 +65,86 @@ func Start(args []string, logPath string) (*Process, error) {
 // Pid is the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// WaitReady returns once ready does not complain and the child lives. It fails when the child ends
-// first, and when ctx does: with what ready said last, and the end of the child's output. The error
-// is ErrTaken when ready does not complain though the child has ended: it was satisfied by somebody
-// else.
+// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first,
+// and when ctx does: with what ready said last, and the end of the child's output.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	for {
+	err := Until(ctx, func() (bool, error) {
 		err := ready(ctx)
 		select {
 		case <-p.exited:
-			if err == nil {
-				err = ErrTaken
-			}
-			return fmt.Errorf("%s ended before it was ready: %s: %w\n%s", p.cmd.Args[0], p.cmd.ProcessState, err, p.output())
+			return true, errors.Join(fmt.Errorf("ended before it was ready: %s", p.cmd.ProcessState), err)
 		default:
+			return err == nil, nil
 		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-p.exited:
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w: %w\n%s", p.cmd.Args[0], context.Cause(ctx), err, p.output())
-		case <-tick.C:
-		}
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("is not ready: %w: %v", err, ready(context.WithoutCancel(ctx)))
 	}
+	return p.failed(err)
 }
 
-// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has
-// not after grace, and waits. The error says that it had to be killed, or that it ended with a
-// status other than 0. It may be called again, with the same answer, and by several goroutines.
+// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not
+// after grace, and waits. The error says that it had to be killed, or that it ended with a status
+// other than 0. It may be called again, with the same answer, and by several goroutines.
 func (p *Process) Stop(grace time.Duration) error {
 	asked := askToEnd(p.cmd.Process)
 	if asked != nil {
 		grace = 0 // or it has ended
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-p.exited:
-		return p.ended(p.err)
-	case <-timer.C:
+		return p.failed(p.err)
+	case <-time.After(grace):
 	}
 	select {
-	case <-p.exited:
-		return p.ended(p.err)
+	case <-p.exited: // both were so
+		return p.failed(p.err)
 	default:
 	}
 	killGroup(p.cmd.Process)
 	<-p.exited
-	if asked != nil {
-		return p.ended(fmt.Errorf("could not be asked to end: %w", asked))
-	}
-	return p.ended(fmt.Errorf("had not ended %v after it was asked to, and was killed", grace))
+	return p.failed(errors.Join(asked, fmt.Errorf("had not ended %v after it was asked to, and was killed", grace)))
 }
 
-func (p *Process) ended(why error) error {
+// failed adds to an error whose it is, and the end of what the child, and those that wrote to the
+// same file before it, have said.
+func (p *Process) failed(why error) error {
 	if why == nil {
 		return nil
 	}
-	return fmt.Errorf("%s (process %d): %w\n%s", p.cmd.Args[0], p.Pid(), why, p.output())
-}
-
-// output is the end of what the child, and those that wrote to the same file before it, have said.
-func (p *Process) output() string {
 	text, err := os.ReadFile(p.logPath)
 	if err != nil {
-		return err.Error()
+		text = []byte(err.Error())
 	}
-	return string(text[max(0, len(text)-tailBytes):])
+	return fmt.Errorf("%s (process %d): %w\n%s", p.cmd.Args[0], p.Pid(), why, text[max(0, len(text)-tailBytes):])
 }
 
-// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and
-// port of one of the URLs: whoever is started to serve it could not, and what is there would be
-// taken for it. An address that cannot be asked is vacant.
+// Sleep returns after d, or with the cause when ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Until looks every now and then until look reports that it is so, fails, or ctx ends; of the last it
+// returns the cause.
+func Until(ctx context.Context, look func() (so bool, err error)) error {
+	for {
+		if so, err := look(); so || err != nil {
+			return err
+		}
+		if err := Sleep(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port
+// of one of the URLs, and would be taken for the server that is to be started there. An address that
+// cannot be asked is vacant.
 func Vacant(ctx context.Context, urls ...string) error {
 	for _, text := range urls {
 		u, err := url.Parse(text)
@@ -162,11 +166,8 @@ func Vacant(ctx context.Context, urls ...string) error {
 func Handshakes(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dialer := websocket.Dialer{HandshakeTimeout: tryTimeout}
-		ws, resp, err := dialer.DialContext(ctx, url, nil)
+		ws, _, err := dialer.DialContext(ctx, url, nil)
 		if err != nil {
-			if resp != nil {
-				err = fmt.Errorf("%w: %s", err, resp.Status)
-			}
 			return fmt.Errorf("connect to %s: %w", url, err)
 		}
 		bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
@@ -209,36 +210,25 @@ func Listens(addr string) func(context.Context) error {
 	}
 }
 
+var (
+	word   = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+	quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
+)
+
 // Split cuts a command line into its words, of which there is one at least, as no shell would on
-// every system: words are separated by spaces and tabs; what stands between two ' or two " is taken
-// as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A
-// quote that is not closed is an error.
-func Split(line string) (words []string, err error) {
-	var quote rune // the one that is open
-	begun := false // also by '', which is an empty word
-	for _, r := range line {
-		switch {
-		case quote == r:
-			quote = 0
-			continue
-		case quote == 0 && (r == ' ' || r == '\t'):
-			begun = false
-			continue
-		}
-		if !begun {
-			words, begun = append(words, ""), true
-		}
-		if quote == 0 && strings.ContainsRune(`'"`, r) {
-			quote = r
-			continue
-		}
-		words[len(words)-1] += string(r)
-	}
-	if quote != 0 {
+// every system: words are separated by spaces; what stands between two ' or two " is taken as it is,
+// spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A quote that
+// is not closed is an error.
+func Split(line string) ([]string, error) {
+	words := word.FindAllString(line, -1)
+	switch {
+	case strings.ContainsAny(word.ReplaceAllString(line, ""), `'"`):
 		return nil, errors.New("a quote is not closed in: " + line)
-	}
-	if len(words) == 0 {
+	case len(words) == 0:
 		return nil, errors.New("no command")
+	}
+	for i := range words {
+		words[i] = quoted.ReplaceAllString(words[i], "$1$2")
 	}
 	return words, nil
 }

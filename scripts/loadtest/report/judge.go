@@ -72,7 +72,7 @@ func Judge(run *result.Run, c Criteria, further ...result.Verdict) {
 }
 
 func judgeE2E(run *result.Run, most float64) result.Verdict {
-	v := result.Verdict{Name: "E2E p99 (request due to its reply)", Want: "at most " + milli(most) + " ms", Got: "nothing was acknowledged"}
+	v := result.Verdict{Name: "E2E p99 (request due to its reply)", Want: "at most " + number(most) + " ms", Got: "nothing was acknowledged"}
 	latency := run.LatencyMs
 	if run.Load.Subscribers > 0 || run.Events != nil {
 		v.Name, v.Got = "E2E p99 (request due to its event at a subscriber)", "no event reached a subscriber"
@@ -82,7 +82,7 @@ func judgeE2E(run *result.Run, most float64) result.Verdict {
 		}
 	}
 	if latency.Count > 0 {
-		v.Got, v.Passed = milli(latency.P99)+" ms", latency.P99 <= most
+		v.Got, v.Passed = number(latency.P99)+" ms", latency.P99 <= most
 	}
 	return v
 }

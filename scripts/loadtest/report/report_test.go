@@ -25,19 +25,19 @@ func good() *result.Run {
 
 func TestEachCriterionFailsTheRunThatMissesIt(t *testing.T) {
 	for want, change := range map[string]func(*result.Run){
-		"":                                   func(*result.Run) {},
-		"acknowledged requests":              func(r *result.Run) { r.Acknowledged = 99; r.LatencyMs.Count = 99 },
-		"refused and failed together":        func(r *result.Run) { r.Refused = map[string]int64{"server_busy": 1} },
-		"refused and failed together: 0.1 %": func(r *result.Run) { r.Failed = 1 },
-		"(1 of 1,001)":                       func(r *result.Run) { r.Unsent = 1 },
-		"E2E p99 (request due to its reply)": func(r *result.Run) { r.LatencyMs.P99 = 51 },
-		"no event reached a subscriber":      func(r *result.Run) { r.Load.Subscribers = 1 },
-		"connections lost":                   func(r *result.Run) { r.Lost = map[string]int64{"reset": 1} },
-		"answers against the rules":          func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, ViolationCount: 1} },
-		"not everything could be looked at":  func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, Incomplete: "away"} },
-		"0 in 0 calls":                       func(r *result.Run) { r.Verify = new(result.Verify) },
-		"growth of commitMs: grows: up":      func(r *result.Run) { r.Nodes[0].Stages[0].Growth = result.Growth{Grows: true, Why: "up"} },
-		"no /metrics was asked (--metrics)":  func(r *result.Run) { r.Nodes = nil },
+		"":                                      func(*result.Run) {},
+		"acknowledged requests":                 func(r *result.Run) { r.Acknowledged = 99; r.LatencyMs.Count = 99 },
+		"refused and failed together":           func(r *result.Run) { r.Refused = map[string]int64{"server_busy": 1} },
+		"refused and failed together: 0.0999 %": func(r *result.Run) { r.Failed = 1 },
+		"(1 of 1,001)":                          func(r *result.Run) { r.Unsent = 1 },
+		"E2E p99 (request due to its reply)":    func(r *result.Run) { r.LatencyMs.P99 = 51 },
+		"no event reached a subscriber":         func(r *result.Run) { r.Load.Subscribers = 1 },
+		"connections lost":                      func(r *result.Run) { r.Lost = map[string]int64{"reset": 1} },
+		"answers against the rules":             func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, ViolationCount: 1} },
+		"not everything could be looked at":     func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, Incomplete: "away"} },
+		"0 in 0 calls":                          func(r *result.Run) { r.Verify = new(result.Verify) },
+		"growth of commitMs: grows: up":         func(r *result.Run) { r.Nodes[0].Stages[0].Growth = result.Growth{Grows: true, Why: "up"} },
+		"no /metrics was asked (--metrics)":     func(r *result.Run) { r.Nodes = nil },
 		"b could not be read": func(r *result.Run) {
 			r.Nodes = append(r.Nodes, result.Node{Metrics: "b", Missing: "could not be read"})
 		},
@@ -65,7 +65,7 @@ func TestWhatIsToleratedIsToleratedAndWhatIsUnknownIsSaidToBeSo(t *testing.T) {
 	run.Nodes[0].Counters["noncegate_holds_expired_total"] = 11
 	Judge(run, Criteria{MaxFailedShare: 0.05, MaxLost: 2, Growth: true})
 	var text bytes.Buffer
-	if err := Text(&text, run); err != nil || !run.Passed || !strings.Contains(text.String(), "\nunknown growth of commitMs: too short") {
+	if err := Of(run).Text(&text); err != nil || !run.Passed || !strings.Contains(text.String(), "\nunknown growth of commitMs: too short") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 	if len(run.Notes) != 1 || !strings.Contains(run.Notes[0], "11 holds expired") {
@@ -86,7 +86,7 @@ func TestTheReportsShowEveryPartAndObeyNothing(t *testing.T) {
 	Judge(run, strict)
 	var text, page, both, bothPage bytes.Buffer
 	c := &result.Comparison{Title: "A: a; B: b", Runs: []*result.Run{run}, Ratios: []result.Ratio{{Name: "p99, B over A", Rounds: []float64{0.5}, Median: 0.5}}, Outcome: "FAIL"}
-	for _, err := range []error{Text(&text, run), HTML(&page, run), ComparisonText(&both, c), ComparisonHTML(&bothPage, c)} {
+	for _, err := range []error{Of(run).Text(&text), Of(run).HTML(&page), OfComparison(c).Text(&both), OfComparison(c).HTML(&bothPage)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestAnEmptyRunIsShownToo(t *testing.T) {
 	run := new(result.Run)
 	Judge(run, Criteria{})
 	var out bytes.Buffer
-	if err := HTML(&out, run); err != nil || run.Passed || strings.Contains(out.String(), "<svg") || strings.Contains(out.String(), "NaN") {
+	if err := Of(run).HTML(&out); err != nil || run.Passed || strings.Contains(out.String(), "<svg") || strings.Contains(out.String(), "NaN") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -4,6 +4,7 @@
 package result
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -62,7 +63,6 @@ type Load struct {
 	Mix         map[string]float64 `json:"mix,omitempty"`  // share of each method
 	Signers     int                `json:"signers"`
 	SignerBase  int64              `json:"signerBase"`
-	Zipf        float64            `json:"zipf,omitempty"` // 0: uniform
 	Subscribers int                `json:"subscribers,omitempty"`
 	RampUp      float64            `json:"rampUpSeconds,omitempty"`
 	Warmup      float64            `json:"warmupSeconds"`
@@ -248,4 +248,30 @@ type Ratio struct {
 	Name   string    `json:"name"`
 	Rounds []float64 `json:"rounds"`
 	Median float64   `json:"median"` // 0 when there is no round
+}
+
+// Alternate goes through sides, by number, in each of some rounds. Back and forth, every second round
+// goes backwards, so that what drifts on a machine favours none of them.
+func Alternate(rounds, sides int, backAndForth bool) iter.Seq2[int, int] {
+	return func(yield func(round, side int) bool) {
+		for i := range rounds * sides {
+			round, side := i/sides, i%sides
+			if backAndForth && round%2 == 1 {
+				side = sides - 1 - side
+			}
+			if !yield(round, side) {
+				return
+			}
+		}
+	}
+}
+
+// Median is the middle of values, the mean of the middle two, or 0 of none.
+func Median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

@@ -3,9 +3,7 @@
 package traffic
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,54 +13,8 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/target"
-	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
 )
-
-const nowhere = "ws://127.0.0.1:1/ws"
-
-// refusedByField changes what is right in one field at a time, which the error must name.
-// What is right gets as far as the address, which the error names then.
-func refusedByField[T any, R comparable](t *testing.T, right T, start func(T, context.Context) (R, error), wrong map[string][]func(*T)) {
-	t.Helper()
-	for field, changes := range wrong {
-		for i, change := range changes {
-			changed := right
-			change(&changed)
-			var none R
-			started, err := start(changed, t.Context())
-			found, ok := errors.AsType[*FieldError](err)
-			if started != none || !ok || found.Flag != field {
-				t.Errorf("%s %d: %v, want an error about it", field, i, err)
-			}
-		}
-	}
-	if _, err := start(right, t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-		t.Errorf("unreachable: %v, want an error that names the address", err)
-	}
-}
-
-func TestAWrongLoadIsRefusedWithItsField(t *testing.T) {
-	refusedByField(t, endless(nowhere), Load.Run, map[string][]func(*Load){
-		"url": {
-			func(l *Load) { l.URLs = nil },
-			func(l *Load) { l.URLs = []string{"ws://a/ws", "http://b/ws"} },
-			func(l *Load) { l.URLs = []string{"ws:///ws"} },
-			func(l *Load) { l.URLs = []string{"://"} },
-		},
-		"connections": {func(l *Load) { l.Connections = 0 }, func(l *Load) { l.Connections = 1_000_001 }},
-		"inflight":    {func(l *Load) { l.Inflight = 0 }, func(l *Load) { l.Inflight = 1001 }},
-		"rate":        {func(l *Load) { l.Rate = -1 }, func(l *Load) { l.Rate = math.NaN() }, func(l *Load) { l.Rate = math.Inf(1) }},
-		"ramp-up":     {func(l *Load) { l.RampUp = -1 }},
-		"warmup":      {func(l *Load) { l.Warmup = -1 }},
-		"duration":    {func(l *Load) { l.Duration = 0 }},
-		"signers":     {func(l *Load) { l.Signers.Count = 0 }, func(l *Load) { l.Signers.Accounts = []int64{7} }},
-		"signer-base": {func(l *Load) { l.Signers.Base = -1 }, func(l *Load) { l.Signers.Base = math.MaxInt64 }},
-		"zipf":        {func(l *Load) { l.Signers.Zipf = 1 }, func(l *Load) { l.Signers.Zipf = math.NaN() }, func(l *Load) { l.Signers.Zipf = -2 }},
-		"subscribers": {func(l *Load) { l.Subscribers = -1 }},
-		"mix":         {func(l *Load) { l.Mix = Mix{Shares: shares(0, 0, 0, 1)} }, func(l *Load) { l.Mix = Mix{Shares: shares(1, 0, 0, -1)} }, func(l *Load) { l.Mix = Mix{Shares: shares(1, 0, 0, 0), Pairs: true} }, func(l *Load) { l.Mix.Shares[Allocate] = math.Inf(1) }},
-	})
-}
 
 func shares(allocate, markUsed, markRecyclable, status float64) [methodCount]float64 {
 	return [methodCount]float64{allocate, markUsed, markRecyclable, status}
@@ -100,73 +52,45 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 	}
 }
 
-func TestSignersAreChosenUniformlyOrByZipf(t *testing.T) {
-	count := func(s Signers) map[int64]int {
-		c, n := newChooser(s, rand.New(rand.NewPCG(1, 2))), map[int64]int{}
-		for range 10_000 {
-			account := c.next()
-			if !s.has(account) {
-				t.Fatalf("account %d of %+v", account, s)
-			}
-			n[account]++
-		}
-		return n
-	}
-	for account, n := range count(Signers{Base: 1000, Count: 10}) {
-		if n < 800 || n > 1200 {
-			t.Errorf("account %d was chosen %d times of 10000, want about 1000", account, n)
-		}
-	}
-	if n := count(Signers{Base: 1000, Count: 1000, Zipf: 1.2}); n[1000] < 1500 || n[1000] < 5*n[1009] {
-		t.Errorf("the first was chosen %d times and the tenth %d, want most for the first", n[1000], n[1009])
-	}
-	if n := count(Signers{Base: 5, Count: 1, Zipf: 1.2}); n[5] != 10_000 {
-		t.Errorf("the only one was chosen %d times", n[5])
-	}
+func TestSignersAreChosenUniformly(t *testing.T) {
 	some := Signers{Base: 1000, Count: 2, Accounts: []int64{3, 8}}
-	if n := count(some); len(n) != 2 || n[1003] < 4500 || n[1008] < 4500 || some.has(1004) || some.Name(1) != verify.Signer(1008) {
-		t.Errorf("of two that are named %v were chosen", n)
-	}
-	if got, want := (Signers{Base: 16}).Name(1), verify.Signer(17); got != want {
-		t.Errorf("name %s, want %s", got, want)
-	}
-}
-
-func TestABacklogKeepsItsOrderAndItsBound(t *testing.T) {
-	var b backlog
-	pushed, popped := time.Duration(0), time.Duration(0)
-	for round := range 3 {
-		for b.push(pushed) {
-			pushed++
+	for _, signers := range []Signers{{Base: 1000, Count: 2}, some} {
+		n, rng := map[int64]int{}, rand.New(rand.NewPCG(1, 2))
+		for range 10_000 {
+			n[signers.pick(rng)]++
 		}
-		if waiting := pushed - popped; waiting != maxBacklog {
-			t.Errorf("round %d: %d wait, want %d", round, waiting, maxBacklog)
-		}
-		for range maxBacklog * 2 / 3 {
-			if due, ok := b.pop(); !ok || due != popped {
-				t.Fatalf("popped %d, %t; want %d", due, ok, popped)
+		for i := range signers.Count {
+			account, ours := signers.accountOf(signers.Name(i))
+			if !ours || n[account] < 4500 || len(n) != signers.Count {
+				t.Errorf("of %+v account %d, %t was chosen %d times of 10,000, want half", signers, account, ours, n[account])
 			}
-			popped++
 		}
 	}
-	if cap(b.items) > 4*maxBacklog {
-		t.Errorf("room for %d times, more than four times the bound", cap(b.items))
+	for _, none := range []string{Signer(1004), Signer(1009), "alice", Signer(1003) + "0", strings.Replace(Signer(1003), "0x00", "0x01", 1)} {
+		if _, ours := some.accountOf(none); ours {
+			t.Errorf("%s is taken for one of two others", none)
+		}
 	}
 }
 
 func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
-	h := holds{limit: maxHolds}
-	for i := range maxHolds + 10 {
-		h.push(hold{nonce: int64(i), until: time.Duration(i)})
-	}
-	// The ten oldest had to go, and those up to 20 have ended.
-	for want := int64(21); want < maxHolds+10; want++ {
-		if got, ok := h.pop(20); !ok || got.nonce != want {
-			t.Fatalf("popped %d, %t; want %d", got.nonce, ok, want)
+	l := Load{Inflight: 1, Mix: Mix{Pairs: true}, Signers: Signers{Count: 1}}
+	c := newClient(&l, newMeter(), nil, nil, 0)
+	for i := range int64(maxHolds + 10) {
+		rep := reply{body: fmt.Appendf(nil, `{"nonce":%d,"attempt":1,"holdMs":%d}`, i, i)}
+		if err := c.acknowledgedLocked(&request{}, &rep, 0); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if got, ok := h.pop(0); ok {
-		t.Errorf("popped %+v of none", got)
+	// The ten oldest had to go, and those up to 20 have ended.
+	var r request
+	for want := int64(21); want < maxHolds+10; want++ {
+		if c.composeLocked(&r, 20*time.Millisecond); r.method != MarkUsed || r.nonce != want {
+			t.Fatalf("%+v; want a mark of %d", r, want)
+		}
+	}
+	if c.composeLocked(&r, 0); r.method != Allocate || r.attempt != 0 {
+		t.Errorf("%+v; want an allocation, for there is no hold left", r)
 	}
 }
 

@@ -3,9 +3,7 @@ package traffic
 import (
 	"maps"
 	"math"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -16,34 +14,21 @@ import (
 // maxLatency is the longest that is told apart.
 const maxLatency = 10 * time.Minute
 
-// never is a time of the clock that no run reaches.
-const never = time.Duration(math.MaxInt64)
-
-// clock is the time since a run began.
-type clock struct{ start time.Time }
-
-func (c clock) now() time.Duration { return time.Since(c.start) }
-
-// meter counts the requests that were due from begin on. The connections share
-// its shards, few enough that five thousand of them need no histogram each.
+// meter counts the requests that were due in the measured time, second by second. Times are those
+// since its start.
 type meter struct {
-	shards []shard
-	begin  atomic.Int64 // a time of the clock; never until the measured time begins
+	start time.Time
 
-	// Of the goroutine that runs the load.
-	total    [methodCount]figures
+	mu       sync.Mutex            // guards what follows
+	begin    time.Duration         // of the measured time
+	second   [methodCount]*figures // since the last second ended; nil until there is one
+	failed   int64                 // since then
+	unsent   int64                 // since the begin, as all that follows
+	total    [methodCount]*figures
 	timeline []result.Second
-}
-
-// shard counts for some of the connections.
-type shard struct {
-	meter *meter
-
-	mu      sync.Mutex            // guards what follows
-	now     [methodCount]*figures // since the last second ended; nil until there is one
-	failed  int64                 // since then
-	unsent  int64
-	arrived arrivals
+	arrived  *hdrhistogram.Histogram // at subscribers
+	missed   int64
+	unknown  int64 // arrivals whose request is not known
 }
 
 // figures are what requests of one method were answered.
@@ -54,6 +39,139 @@ type figures struct {
 
 func newFigures() *figures {
 	return &figures{latency: newHistogram(), refused: make(map[string]int64)}
+}
+
+// newHistogram tells times apart that differ by a thousandth.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, maxLatency.Microseconds(), 3)
+}
+
+// record counts a time that lies within the histogram's range, so that there is no error.
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	h.RecordValue(min(max(d, time.Microsecond), maxLatency).Microseconds())
+}
+
+func newMeter() *meter {
+	m := &meter{start: time.Now(), begin: math.MaxInt64, arrived: newHistogram()}
+	for i := range m.total {
+		m.total[i] = newFigures()
+	}
+	return m
+}
+
+func (m *meter) now() time.Duration { return time.Since(m.start) }
+
+// measure says that the measured time begins.
+func (m *meter) measure(from time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin = from
+}
+
+// count calls one, under the lock, if what was due then belongs to the measured time.
+func (m *meter) count(due time.Duration, one func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if due >= m.begin {
+		one()
+	}
+}
+
+func (m *meter) figuresLocked(method Method) *figures {
+	if m.second[method] == nil {
+		m.second[method] = newFigures()
+	}
+	return m.second[method]
+}
+
+// acknowledge counts a result that came at a time.
+func (m *meter) acknowledge(method Method, due, at time.Duration) {
+	m.count(due, func() { record(m.figuresLocked(method).latency, at-due) })
+}
+
+func (m *meter) refuse(method Method, due time.Duration, reason string) {
+	m.count(due, func() { m.figuresLocked(method).refused[reason]++ })
+}
+
+func (m *meter) fail(due time.Duration, n int) { m.count(due, func() { m.failed += int64(n) }) }
+
+func (m *meter) leave(due time.Duration, n int) { m.count(due, func() { m.unsent += int64(n) }) }
+
+// arrive counts an event whose request was due then.
+func (m *meter) arrive(due, at time.Duration) { m.count(due, func() { record(m.arrived, at-due) }) }
+
+// unmatch counts an event whose request is not known.
+func (m *meter) unmatch(at time.Duration) { m.count(at, func() { m.unknown++ }) }
+
+// miss counts events that a subscriber is told it missed.
+func (m *meter) miss(at time.Duration, n int64) { m.count(at, func() { m.missed += n }) }
+
+// endSecond takes what was counted since the last call, as the second that lasted until then.
+func (m *meter) endSecond(until time.Duration) result.Second {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := result.Second{Failed: m.failed}
+	if n := len(m.timeline); n > 0 {
+		s.At = m.timeline[n-1].At + m.timeline[n-1].Seconds
+	}
+	s.Seconds = (until - m.begin).Seconds() - s.At
+	sum := newHistogram()
+	for method, f := range m.second {
+		if f != nil {
+			sum.Merge(f.latency)
+			m.total[method].add(f)
+			s.Refused += result.Sum(f.refused)
+		}
+	}
+	m.second, m.failed = [methodCount]*figures{}, 0
+	latency := summary(sum)
+	s.Acknowledged, s.P50, s.P99 = latency.Count, latency.P50, latency.P99
+	m.timeline = append(m.timeline, s)
+	return s
+}
+
+func (f *figures) add(other *figures) {
+	f.latency.Merge(other.latency)
+	for reason, n := range other.refused {
+		f.refused[reason] += n
+	}
+}
+
+// summary is a histogram as results show it, in milliseconds.
+func summary(h *hdrhistogram.Histogram) result.Latency {
+	if h.TotalCount() == 0 {
+		return result.Latency{}
+	}
+	at := func(quantile float64) float64 { return float64(h.ValueAtQuantile(quantile)) / 1000 }
+	return result.Latency{
+		Count: h.TotalCount(), Mean: h.Mean() / 1000, P50: at(50), P90: at(90), P95: at(95), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000,
+	}
+}
+
+// report fills in what was counted in all seconds together.
+func (m *meter) report(r *result.Run) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.Refused, r.Methods, r.Timeline, r.Unsent = make(map[string]int64), make(map[string]result.Method), m.timeline, m.unsent
+	all := newFigures()
+	for method, f := range m.total {
+		if f.latency.TotalCount() > 0 || len(f.refused) > 0 {
+			all.add(f)
+			r.Methods[Method(method).String()] = result.Method{Refused: f.refused, LatencyMs: summary(f.latency)}
+		}
+	}
+	r.Refused, r.LatencyMs = all.refused, summary(all.latency)
+	r.Acknowledged = r.LatencyMs.Count
+	if r.Seconds > 0 {
+		r.PerSecond = float64(r.Acknowledged) / r.Seconds
+	}
+	for _, s := range m.timeline {
+		r.Failed += s.Failed
+	}
+	if r.Load.Subscribers > 0 {
+		latency := summary(m.arrived)
+		r.Events = &result.Events{Received: latency.Count + m.unknown, Missed: m.missed, Unmatched: m.unknown, LatencyMs: latency}
+	}
 }
 
 // tallies are counts by reason. Any goroutine may add to them.
@@ -75,188 +193,4 @@ func (t *tallies) all() map[string]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.counts)
-}
-
-// arrivals are what subscribers received.
-type arrivals struct {
-	latency           *hdrhistogram.Histogram // microseconds; nil until there is one
-	missed, unmatched int64
-}
-
-// newHistogram tells times apart that differ by a thousandth.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, maxLatency.Microseconds(), 3)
-}
-
-func newMeter() *meter {
-	m := &meter{shards: make([]shard, 2*runtime.GOMAXPROCS(0))}
-	for i := range m.shards {
-		m.shards[i].meter = m
-	}
-	m.begin.Store(int64(never))
-	for i := range m.total {
-		m.total[i] = *newFigures()
-	}
-	return m
-}
-
-// shard is where the i-th connection counts.
-func (m *meter) shard(i int) *shard { return &m.shards[i%len(m.shards)] }
-
-// counts reports whether what was due then belongs to the measured time.
-func (m *meter) counts(due time.Duration) bool { return int64(due) >= m.begin.Load() }
-
-func micros(d time.Duration) int64 {
-	return min(max(d, time.Microsecond), maxLatency).Microseconds()
-}
-
-func (s *shard) figuresLocked(m Method) *figures {
-	if s.now[m] == nil {
-		s.now[m] = newFigures()
-	}
-	return s.now[m]
-}
-
-// inTime calls count, which the lock guards, if what was due then belongs to the measured
-// time.
-func (s *shard) inTime(due time.Duration, count func()) {
-	if s.meter.counts(due) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		count()
-	}
-}
-
-// acknowledge counts n results that came at the time now.
-func (s *shard) acknowledge(m Method, due, now time.Duration, n int) {
-	if n == 0 {
-		return
-	}
-	// The value is within the histogram's range, the only error there is.
-	s.inTime(due, func() { s.figuresLocked(m).latency.RecordValues(micros(now-due), int64(n)) })
-}
-
-func (s *shard) refuse(m Method, due time.Duration, reason string) {
-	s.inTime(due, func() { s.figuresLocked(m).refused[reason]++ })
-}
-
-func (s *shard) fail(due time.Duration, n int) { s.inTime(due, func() { s.failed += int64(n) }) }
-
-func (s *shard) leave(due time.Duration, n int) { s.inTime(due, func() { s.unsent += int64(n) }) }
-
-// arrive counts an event whose request was due then.
-func (s *shard) arrive(due, at time.Duration) {
-	s.inTime(due, func() {
-		if s.arrived.latency == nil {
-			s.arrived.latency = newHistogram()
-		}
-		s.arrived.latency.RecordValue(micros(at - due))
-	})
-}
-
-// unmatch counts an event whose request is not known.
-func (s *shard) unmatch(at time.Duration) { s.inTime(at, func() { s.arrived.unmatched++ }) }
-
-// miss counts events that a subscriber is told it missed.
-func (s *shard) miss(at time.Duration, n int64) { s.inTime(at, func() { s.arrived.missed += n }) }
-
-// endSecond takes what was counted since the last call, as the second that began
-// at and was length long.
-func (m *meter) endSecond(at, length time.Duration) result.Second {
-	sum := newHistogram()
-	second := result.Second{At: at.Seconds(), Seconds: length.Seconds()}
-	for i := range m.shards {
-		now, failed := m.shards[i].take()
-		second.Failed += failed
-		for method, f := range now {
-			if f == nil {
-				continue
-			}
-			sum.Merge(f.latency)
-			m.total[method].add(f)
-			for _, n := range f.refused {
-				second.Refused += n
-			}
-		}
-	}
-	latency := summary(sum)
-	second.Acknowledged = latency.Count
-	second.P50, second.P99 = latency.P50, latency.P99
-	m.timeline = append(m.timeline, second)
-	return second
-}
-
-// take empties the shard's figures of the present second. What is failed is
-// taken too, for the next second counts from 0.
-func (s *shard) take() (now [methodCount]*figures, failed int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, failed = s.now, s.failed
-	s.now, s.failed = [methodCount]*figures{}, 0
-	return now, failed
-}
-
-func (f *figures) add(other *figures) {
-	f.latency.Merge(other.latency)
-	for reason, n := range other.refused {
-		f.refused[reason] += n
-	}
-}
-
-// summary is a histogram as results show it, in milliseconds.
-func summary(h *hdrhistogram.Histogram) result.Latency {
-	if h.TotalCount() == 0 {
-		return result.Latency{}
-	}
-	ms := func(micros int64) float64 { return float64(micros) / 1000 }
-	return result.Latency{
-		Count: h.TotalCount(), Mean: h.Mean() / 1000,
-		P50: ms(h.ValueAtQuantile(50)), P90: ms(h.ValueAtQuantile(90)), P95: ms(h.ValueAtQuantile(95)),
-		P99: ms(h.ValueAtQuantile(99)), P999: ms(h.ValueAtQuantile(99.9)), Max: ms(h.Max()),
-	}
-}
-
-// report fills in what was counted in all seconds together.
-func (m *meter) report(r *result.Run) {
-	all := newHistogram()
-	r.Refused, r.Methods = make(map[string]int64), make(map[string]result.Method)
-	for method := range m.total {
-		f := &m.total[method]
-		if f.latency.TotalCount() == 0 && len(f.refused) == 0 {
-			continue
-		}
-		all.Merge(f.latency)
-		for reason, n := range f.refused {
-			r.Refused[reason] += n
-		}
-		r.Methods[Method(method).String()] = result.Method{Refused: f.refused, LatencyMs: summary(f.latency)}
-	}
-	r.LatencyMs = summary(all)
-	r.Acknowledged = r.LatencyMs.Count
-	if r.Seconds > 0 {
-		r.PerSecond = float64(r.Acknowledged) / r.Seconds
-	}
-	r.Timeline = m.timeline
-	for _, s := range m.timeline {
-		r.Failed += s.Failed
-	}
-	for i := range m.shards {
-		r.Unsent += m.shards[i].unsent
-	}
-}
-
-func (m *meter) events() *result.Events {
-	all := newHistogram()
-	e := new(result.Events)
-	for i := range m.shards {
-		a := &m.shards[i].arrived
-		if a.latency != nil {
-			all.Merge(a.latency)
-		}
-		e.Missed += a.missed
-		e.Unmatched += a.unmatched
-	}
-	e.LatencyMs = summary(all)
-	e.Received = e.LatencyMs.Count + e.Unmatched
-	return e
 }

@@ -5,4 +5,4 @@ package traffic
 import "time"
 
 // newPauser sleeps as exactly as this system's timers are.
-func newPauser() *pauser { return &pauser{sleep: time.Sleep, close: func() {}} }
+func newPauser() (sleep func(time.Duration), done func()) { return time.Sleep, func() {} }

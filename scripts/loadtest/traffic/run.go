@@ -6,19 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/wait"
 )
 
 const (
-	dialers = 64 // connections being opened at a time
-	// drainGrace is how long the answers still under way at the end are waited
-	// for, and interruptGrace the same when somebody waits for the load to end.
+	// drainGrace is how long the answers still under way at the end are waited for, and
+	// interruptGrace the same when the load is to end before its time.
 	drainGrace     = 10 * time.Second
 	interruptGrace = time.Second
 	// eventGrace is how long events are waited for after the last answer.
@@ -29,176 +24,113 @@ const (
 // ErrAllLost says that no connection was left before the load was over.
 var ErrAllLost = errors.New("every connection was lost")
 
-var (
-	errInterrupted = errors.New("interrupted")
-	errNoAnswer    = errors.New("no answer when the load was over")
-)
+var errInterrupted = errors.New("interrupted")
 
 type runner struct {
-	load   Load
-	clock  clock
-	meter  *meter
-	causes *causes // nil without subscribers
-
-	clients []atomic.Pointer[client] // nil inside until the connection is open
+	load    Load
+	meter   *meter
+	causes  *causes // nil without subscribers
+	clients []*client
 	subs    []*subscriber
-	quit    chan struct{} // closed: what is due from now on does not leave
-	endedAt atomic.Int64  // when that was, by the clock; set before
-	nobody  chan struct{} // closed: every connection has ended
+	noticed noticed       // by subscribers
+	pacer   *pacer        // nil in a closed loop
+	nobody  chan struct{} // closed: every client has ended
 
-	opened    atomic.Int64   // connections
-	ended     atomic.Int64   // clients
-	listening atomic.Int64   // subscribers that have not ended
-	reading   sync.WaitGroup // clients
-	receiving sync.WaitGroup // subscribers
-	sending   sync.WaitGroup // schedulers
-
-	measuring bool // the measured time has begun
-	measured  time.Duration
-	lastAt    time.Duration // begin of the second that has not ended, since the measured time began
+	reading  sync.WaitGroup // clients
+	sending  sync.WaitGroup // the pacer
+	measured time.Duration
+	lost     map[string]int64 // connections, by why
 }
 
-// Run makes the load and measures it; see the package for what it promises. When
-// ctx ends, the result is what was measured until then, Interrupted, without an
-// error. When every connection is lost, the result comes with an error that is
-// ErrAllLost. A load that is not valid, and one whose connections cannot be
-// opened, has no result.
+// Run makes the load and measures it; see the package for what it promises. When ctx ends, the
+// result is what was measured until then, Interrupted, without an error. When every connection is
+// lost, the result comes with an error that is ErrAllLost. A load whose connections cannot be opened
+// has no result.
 func (l Load) Run(ctx context.Context) (*result.Run, error) {
-	if err := l.Validate(); err != nil {
-		return nil, err
+	r := &runner{load: l, meter: newMeter(), nobody: make(chan struct{}), lost: make(map[string]int64)}
+	err := r.open(ctx)
+	if err == nil {
+		r.start()
+		err = r.measure(ctx)
 	}
-	started := time.Now()
-	r := &runner{
-		load: l, clock: clock{started}, meter: newMeter(), clients: make([]atomic.Pointer[client], l.Connections),
-		quit: make(chan struct{}), nobody: make(chan struct{}),
+	if ctx.Err() != nil {
+		err = errInterrupted
 	}
-	if l.Subscribers > 0 {
-		r.causes = newCauses(l.Subscribers, l.Signers)
-	}
-	err := r.run(ctx)
 	r.stop(err)
 	if err != nil && !errors.Is(err, errInterrupted) && !errors.Is(err, ErrAllLost) {
 		return nil, err
 	}
-	res := r.result(started)
+	res := r.result()
 	if errors.Is(err, errInterrupted) {
 		res.Interrupted, err = true, nil
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s", err, maxOften(res.Lost))
+		most := ""
+		for reason, n := range res.Lost {
+			if n > res.Lost[most] {
+				most = reason
+			}
+		}
+		err = fmt.Errorf("%w: %s", err, most)
 	}
 	return res, err
 }
 
-// run opens everything, and returns when the measured time is over or cannot be.
-func (r *runner) run(ctx context.Context) error {
-	err := r.openSubscribers(ctx)
-	if err == nil {
-		err = r.open(ctx)
-	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		return err
-	}
-	if err := r.wait(ctx, r.clock.now()+r.load.Warmup); err != nil {
-		return err
-	}
-	return r.measure(ctx)
-}
-
-func (r *runner) openSubscribers(ctx context.Context) error {
-	for i := range r.load.Subscribers {
-		s, err := subscribe(ctx, r, r.url(i), i)
-		if err != nil {
+// open opens all connections, over the ramp-up.
+func (r *runner) open(ctx context.Context) (err error) {
+	if r.load.Subscribers > 0 {
+		r.causes = newCauses(r.meter, r.load.Subscribers)
+		if r.subs, err = openAll(ctx, r.load.Subscribers, r.subscribe); err != nil {
 			return err
 		}
-		r.opened.Add(1)
-		r.subs = append(r.subs, s)
-		r.listening.Add(1)
-		r.receiving.Go(func() {
-			defer r.listening.Add(-1)
-			s.loop()
-		})
 	}
-	return nil
-}
-
-func (r *runner) url(i int) string { return r.load.URLs[i%len(r.load.URLs)] }
-
-// open opens all connections and starts what sends. With a ramp-up each begins
-// as soon as it is open, else all together.
-func (r *runner) open(ctx context.Context) error {
-	begin := r.clock.now()
-	if r.load.RampUp > 0 {
-		r.startSchedulers(begin)
-	}
-	dialing, dialCtx := errgroup.WithContext(ctx)
-	dialing.SetLimit(dialers)
-	for i := range r.clients {
-		at := begin + time.Duration(float64(r.load.RampUp)*float64(i)/float64(len(r.clients)))
-		if !r.sleepUntil(dialCtx, at) {
-			break
+	begin := r.meter.now()
+	r.clients, err = openAll(ctx, r.load.Connections, func(ctx context.Context, i int) (*client, error) {
+		at := begin + time.Duration(float64(r.load.RampUp)*float64(i)/float64(r.load.Connections))
+		if err := r.wait(ctx, at); err != nil {
+			return nil, err
 		}
-		dialing.Go(func() error { return r.openOne(dialCtx, i) })
-	}
-	if err := dialing.Wait(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if r.load.RampUp == 0 {
-		for i := range r.clients {
-			r.start(r.clients[i].Load())
+		s, err := r.load.open(ctx, i)
+		if err != nil {
+			return nil, err
 		}
-		r.startSchedulers(r.clock.now())
-	}
-	return nil
-}
-
-func (r *runner) openOne(ctx context.Context, i int) error {
-	s, err := dial(ctx, r.url(i), r.load.Access, r.load.burstBytes())
-	if err != nil {
-		return err
-	}
-	c := newClient(r, s, i)
-	r.opened.Add(1)
-	r.clients[i].Store(c)
-	if r.load.RampUp > 0 {
-		r.start(c)
-	}
-	return nil
-}
-
-func (r *runner) start(c *client) {
-	r.reading.Go(func() {
-		c.loop()
-		if r.ended.Add(1) == int64(len(r.clients)) {
-			close(r.nobody)
-		}
+		return newClient(&r.load, r.meter, r.causes, s, i), nil
 	})
+	return err
 }
 
-func (r *runner) startSchedulers(begin time.Duration) {
-	if r.load.Rate == 0 {
-		return
+// start has all connections begin together.
+func (r *runner) start() {
+	for _, c := range r.clients {
+		r.reading.Go(c.loop)
 	}
-	for _, s := range r.schedulers(begin) {
-		r.sending.Go(s.loop)
+	go func() {
+		r.reading.Wait()
+		close(r.nobody)
+	}()
+	if r.load.Rate > 0 {
+		r.pacer = &pacer{
+			meter: r.meter, first: r.meter.now(), interval: float64(r.load.Inflight) / r.load.Rate * float64(time.Second),
+			next: r.offer, left: func(due time.Duration, n int) { r.meter.leave(due, n*r.load.Inflight) },
+		}
+		r.sending.Go(r.pacer.loop)
 	}
 }
 
-// sleepUntil returns true at a time of the clock, and false when ctx ends.
-func (r *runner) sleepUntil(ctx context.Context, at time.Duration) bool {
-	return ctx.Err() == nil && (at <= r.clock.now() || r.wait(ctx, at) == nil)
+// offer gives the k-th burst to the connection whose turn it is. When that has ended the next one
+// takes it over, so that the rate stays.
+func (r *runner) offer(k int, due time.Duration) {
+	for i := range r.clients {
+		if r.clients[(k+i)%len(r.clients)].offer(due) {
+			return
+		}
+	}
+	r.meter.leave(due, r.load.Inflight)
 }
 
-// wait returns at a time of the clock, or with an error when nobody is left or
-// ctx ends.
+// wait returns at a time of the meter, or with an error when no connection is left or ctx ends.
 func (r *runner) wait(ctx context.Context, at time.Duration) error {
-	timer := time.NewTimer(at - r.clock.now())
+	timer := time.NewTimer(at - r.meter.now())
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -206,121 +138,84 @@ func (r *runner) wait(ctx context.Context, at time.Duration) error {
 	case <-r.nobody:
 		return ErrAllLost
 	case <-ctx.Done():
-		return errInterrupted
+		return context.Cause(ctx)
 	}
 }
 
-func (r *runner) measure(ctx context.Context) (err error) {
-	begin := r.clock.now()
-	r.meter.begin.Store(int64(begin))
-	r.measuring = true
-	call(r.load.BeginMeasure)
-	for {
-		next := min(r.lastAt+time.Second, r.load.Duration)
-		err = r.wait(ctx, begin+next)
-		r.measured = r.clock.now() - begin
-		if err != nil || next == r.load.Duration {
+// measure returns when the measured time is over or cannot be.
+func (r *runner) measure(ctx context.Context) error {
+	if err := r.wait(ctx, r.meter.now()+r.load.Warmup); err != nil {
+		return err
+	}
+	begin := r.meter.now()
+	r.meter.measure(begin)
+	if r.load.BeginMeasure != nil {
+		r.load.BeginMeasure()
+	}
+	if r.load.EndMeasure != nil {
+		defer r.load.EndMeasure()
+	}
+	for next := time.Second; ; next += time.Second {
+		err := r.wait(ctx, begin+min(next, r.load.Duration))
+		r.measured = r.meter.now() - begin
+		if err != nil || next >= r.load.Duration {
 			return err
 		}
-		second := r.meter.endSecond(r.lastAt, next-r.lastAt)
-		r.lastAt = next
+		second := r.meter.endSecond(begin + next)
 		if r.load.Progress != nil {
 			r.load.Progress(second)
 		}
 	}
 }
 
-func call(f func()) {
-	if f != nil {
-		f()
-	}
-}
-
-// stop ends the load: nothing leaves any more, what is unanswered is waited for,
-// and then everything is closed and every goroutine has ended. why is how the
-// run ended.
+// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything
+// is closed and every goroutine has ended. why is how the run ended.
 func (r *runner) stop(why error) {
 	grace := drainGrace
 	if why != nil {
 		grace = interruptGrace
 	}
-	grace = cmp.Or(r.load.grace, grace)
-	r.endedAt.Store(int64(r.clock.now()))
-	close(r.quit)
-	r.each(func(c *client) { c.conn.SetWriteDeadline(time.Now().Add(grace)) })
-	r.sending.Wait()
-	r.each((*client).stop)
-	abandon := time.AfterFunc(grace, func() {
-		r.each(func(c *client) { c.abandon(errNoAnswer) })
-	})
-	if r.measuring {
-		call(r.load.EndMeasure)
+	until := time.Now().Add(cmp.Or(r.load.grace, grace))
+	if r.pacer != nil {
+		r.pacer.end()
+		r.sending.Wait()
 	}
-	r.reading.Wait()
-	abandon.Stop()
-	r.each(func(c *client) { c.conn.Close() }) // those that never started
-	if why == nil {
-		r.awaitEvents()
+	for _, c := range r.clients {
+		c.stop(until)
+	}
+	if r.clients != nil {
+		<-r.nobody
+	}
+	if r.causes != nil && why == nil {
+		for begin := time.Now(); r.causes.pending() && time.Since(begin) < eventGrace; {
+			time.Sleep(eventPoll)
+		}
+	}
+	for why, n := range r.noticed.lost.all() { // before they are closed
+		r.lost["subscriber: "+why] = n
 	}
 	for _, s := range r.subs {
-		s.stop()
+		s.Close()
 	}
-	r.receiving.Wait()
 	if r.causes != nil {
 		r.causes.end()
 	}
-	if r.measuring {
-		r.meter.endSecond(r.lastAt, r.measured-r.lastAt)
+	if r.measured > 0 {
+		r.meter.endSecond(r.meter.begin + r.measured)
 	}
-}
-
-func (r *runner) each(f func(*client)) {
-	for i := range r.clients {
-		if c := r.clients[i].Load(); c != nil {
-			f(c)
-		}
-	}
-}
-
-// awaitEvents returns when every event that is known to come has come, or has
-// taken too long.
-func (r *runner) awaitEvents() {
-	if r.causes == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), eventGrace)
-	defer cancel()
-	_ = wait.Until(ctx, eventPoll, func() (bool, error) { return r.listening.Load() == 0 || !r.causes.pending(), nil })
 }
 
 // result sums up after stop.
-func (r *runner) result(started time.Time) *result.Run {
+func (r *runner) result() *result.Run {
 	res := &result.Run{
-		Command: "run", Started: started.UTC(), Targets: r.load.URLs, Load: r.load.describe(),
-		Seconds: r.measured.Seconds(), Opened: r.opened.Load(), Lost: make(map[string]int64),
+		Command: "run", Started: r.meter.start.UTC(), Targets: r.load.URLs, Load: r.load.describe(),
+		Seconds: r.measured.Seconds(), Opened: int64(len(r.clients) + len(r.subs)), Lost: r.lost,
 	}
 	r.meter.report(res)
-	if r.causes != nil {
-		res.Events = r.meter.events()
-	}
-	r.each(func(c *client) {
-		if err := c.lostFor(); err != nil {
-			res.Lost[reason(err)]++
-		}
-	})
-	for _, s := range r.subs {
-		if err := s.lostFor(); err != nil {
-			res.Lost[err.Error()]++
+	for _, c := range r.clients {
+		if c.lost != nil {
+			res.Lost[reason(c.lost)]++
 		}
 	}
 	return res
-}
-
-func maxOften(reasons map[string]int64) (most string) {
-	for reason, n := range reasons {
-		if n > reasons[most] {
-			most = reason
-		}
-	}
-	return most
 }

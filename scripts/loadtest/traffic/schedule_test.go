@@ -6,20 +6,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-func idleClients(l *Load, n int, m *meter) []atomic.Pointer[client] {
-	clients := make([]atomic.Pointer[client], n)
-	for i := range clients {
-		r := &runner{load: *l, clock: clock{time.Now()}, meter: m}
-		clients[i].Store(newClient(r, &socket{conn: &sink{}}, i))
-	}
-	return clients
-}
 
 // dues are the times of the bursts a client has sent or keeps waiting.
 func dues(c *client) (all []time.Duration) {
@@ -29,78 +19,58 @@ func dues(c *client) (all []time.Duration) {
 	return append(all, c.backlog.items[c.backlog.head:]...)
 }
 
-// schedule runs a scheduler of two connections for a time, on a clock that jumps.
-func schedule(t *testing.T, interval, length time.Duration, change func(*scheduler)) (clients []atomic.Pointer[client], m *meter) {
+// paced has a pacer offer a burst each 10 ms from first on for 45 ms, on a clock that jumps, to two
+// connections of which some have ended. It returns when those were due that were sent, and how many
+// were not.
+func paced(t *testing.T, first time.Duration, pause func(time.Duration), ended ...int) (sent [2][]time.Duration, unsent int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := &Load{Inflight: 1, Rate: 1, Signers: Signers{Count: 1}}
-		m = newMeter()
-		m.begin.Store(0)
-		clients = idleClients(l, 2, m)
-		quit, ended := make(chan struct{}), new(atomic.Int64)
-		s := &scheduler{
-			clients: clients, step: 1, inflight: 1, shard: m.shard(0), interval: float64(interval),
-			clock: clock{time.Now()}, quit: quit, ended: ended, pause: time.Sleep,
+		l := Load{Inflight: 1, Rate: 1, Signers: Signers{Count: 1}}
+		r := &runner{load: l, meter: newMeter()}
+		r.meter.measure(0)
+		for i := range sent {
+			r.clients = append(r.clients, newClient(&l, r.meter, nil, &socket{conn: &sink{}}, i))
 		}
-		change(s)
-		time.AfterFunc(length, func() {
-			ended.Store(int64(s.clock.now()))
-			close(quit)
-		})
-		s.loop()
+		for _, i := range ended {
+			r.clients[i].ended = true
+		}
+		p := &pacer{meter: r.meter, first: first, interval: float64(10 * time.Millisecond), next: r.offer, left: r.meter.leave, pause: pause}
+		time.AfterFunc(45*time.Millisecond, p.end)
+		p.loop()
+		for i, c := range r.clients {
+			sent[i] = dues(c)
+		}
+		unsent = r.meter.unsent
 	})
-	return clients, m
+	return sent, unsent
 }
 
 func TestBurstsAreDueAtEvenTimesOnTheConnectionsInTurn(t *testing.T) {
-	clients, _ := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(*scheduler) {})
+	sent, _ := paced(t, 0, time.Sleep)
 	for i, want := range [][]time.Duration{{0, 20 * time.Millisecond, 40 * time.Millisecond}, {10 * time.Millisecond, 30 * time.Millisecond}} {
-		if got := dues(clients[i].Load()); !slices.Equal(got, want) {
-			t.Errorf("connection %d: due at %v, want %v", i, got, want)
+		if !slices.Equal(sent[i], want) {
+			t.Errorf("connection %d: due at %v, want %v", i, sent[i], want)
 		}
 	}
 }
 
-func TestTheShareOfAnEndedConnectionIsTakenOverAndThatOfOneNotOpenIsNot(t *testing.T) {
-	clients, _ := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) { s.clients[0].Load().ended = true })
-	if got := len(dues(clients[1].Load())); got != 5 {
-		t.Errorf("%d bursts beside an ended connection, want all 5", got)
+func TestTheShareOfAConnectionThatEndedIsTakenOverAndIsUnsentWhenNoneIsLeft(t *testing.T) {
+	if sent, unsent := paced(t, 0, time.Sleep, 0); len(sent[1]) != 5 || unsent != 0 {
+		t.Errorf("%d bursts beside an ended connection, %d unsent, want all 5", len(sent[1]), unsent)
 	}
-	clients, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) { s.clients[0].Store(nil) })
-	if got := len(dues(clients[1].Load())); got != 2 || unsent(m) != 0 {
-		t.Errorf("%d bursts beside a connection that is not open, and %d unsent; want 2 and 0", got, unsent(m))
+	if _, unsent := paced(t, 0, time.Sleep, 0, 1); unsent != 5 {
+		t.Errorf("%d unsent, want 5", unsent)
 	}
 }
 
-func TestWhatIsDueWhenNobodyIsLeftIsUnsent(t *testing.T) {
-	_, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) {
-		for i := range s.clients {
-			s.clients[i].Load().ended = true
-		}
-	})
-	if got := unsent(m); got != 5 {
-		t.Errorf("%d unsent, want 5", got)
-	}
-}
-
-func TestASchedulerThatIsLateAtTheEndSendsWhatWasDueOrCountsItAsUnsent(t *testing.T) {
-	for _, wakes := range []time.Duration{50 * time.Millisecond, 45*time.Millisecond + 2*catchUp} {
-		clients, m := schedule(t, 10*time.Millisecond, 45*time.Millisecond, func(s *scheduler) {
-			s.pause = func(time.Duration) { time.Sleep(wakes) } // when it should wake at 5 ms
-			s.first = 5 * time.Millisecond
-		})
-		sent := int64(len(dues(clients[0].Load())) + len(dues(clients[1].Load())))
-		if late := wakes > 50*time.Millisecond; late != (unsent(m) == 4) || sent+unsent(m) != 4 {
-			t.Errorf("waking after %v: %d sent and %d unsent, want 4 of one kind", wakes, sent, unsent(m))
+func TestAPacerThatIsLateAtTheEndSendsWhatWasDueOrCountsItAsUnsent(t *testing.T) {
+	for _, wakes := range []time.Duration{50 * time.Millisecond, 45*time.Millisecond + 2*catchUp} { // when it should wake at 5 ms
+		sent, unsent := paced(t, 5*time.Millisecond, func(time.Duration) { time.Sleep(wakes) })
+		n := int64(len(sent[0]) + len(sent[1]))
+		if late := wakes > 50*time.Millisecond; late != (unsent == 4) || n+unsent != 4 {
+			t.Errorf("waking after %v: %d sent and %d unsent, want 4 of one kind", wakes, n, unsent)
 		}
 	}
-}
-
-func unsent(m *meter) (n int64) {
-	for i := range m.shards {
-		n += m.shards[i].unsent
-	}
-	return n
 }
 
 // sink is a connection that takes everything and has always the same to say.
@@ -123,9 +93,9 @@ func answeredAtOnce(m Mix, n int) *client {
 		replies = append(append(replies, finText, byte(len(text))), text...)
 	}
 	l := Load{Inflight: n, Mix: m, Signers: Signers{Count: 1000}}
-	r := &runner{load: l, clock: clock{time.Now()}, meter: newMeter()}
-	r.meter.begin.Store(0)
-	c := newClient(r, &socket{conn: &sink{says: replies}, in: make([]byte, 64<<10)}, 0)
+	meter := newMeter()
+	meter.measure(0)
+	c := newClient(&l, meter, nil, &socket{conn: &sink{says: replies}, in: make([]byte, 64<<10)}, 0)
 	c.first()
 	return c
 }

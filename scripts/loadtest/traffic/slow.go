@@ -1,20 +1,20 @@
 package traffic
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
-	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
+	"github.com/gorilla/websocket"
+
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/wait"
+	"noncegate/wire"
 )
 
 // Behaviour is how clients misbehave.
@@ -25,36 +25,26 @@ const (
 	StopReading Behaviour = "stop"
 	// Trickle reads a few bytes a second.
 	Trickle Behaviour = "trickle"
-	// Vanish reads, and after a second or so disconnects without a close: half of
-	// the times by a reset, half by falling silent; then it comes back.
+	// Vanish reads, and after a second or so disconnects without a close: half of the times by a
+	// reset, half by falling silent; then it comes back.
 	Vanish Behaviour = "vanish"
 )
 
-// Slow are clients that misbehave on purpose beside a Load: subscribed to the
-// events of all signers, and sending. What they send and receive is counted
-// nowhere else.
+// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers,
+// and sending. What they send and receive is counted nowhere else.
 type Slow struct {
-	URLs      []string      // as in Load
-	Access    access.Access // as in Load
+	URLs      []string // as in Load
+	Access    Access   // as in Load
 	Clients   int
 	Behaviour Behaviour // what they do once they are told to
-	// Rate is how many allocations a second they send together, above 0. One
-	// that the gateway does not read from sends less.
+	// Rate is how many allocations a second they send together, above 0. One that the gateway does
+	// not read from sends less.
 	Rate    float64
 	Signers Signers // the accounts they allocate of
 }
 
-// Validate returns a *FieldError for the first field that breaks its rule.
-func (s *Slow) Validate() error {
-	return validate(s.URLs, []rule{
-		{"clients", outside(s.Clients, 1, maxConnections), "must be 1 to 1000000"},
-		{"behaviour", s.Behaviour != StopReading && s.Behaviour != Trickle && s.Behaviour != Vanish, "must be stop, trickle or vanish"},
-		{"rate", !(s.Rate > 0 && s.Rate <= 1e9), "must be above 0 and at most 1000000000 requests a second"},
-		{"signers", outside(s.Signers.Count, 1, maxSigners), "must be 1 to 1000000000"},
-	})
-}
-
-// SlowClients are the clients of a Slow. Each has a goroutine; Stop ends them.
+// SlowClients are the clients of a Slow. Each has a goroutine, and another one that sends; Stop ends
+// them.
 type SlowClients struct {
 	slow   Slow
 	begun  chan struct{} // closed: they misbehave
@@ -67,41 +57,34 @@ type SlowClients struct {
 	counts result.Slow
 }
 
-// Start opens the connections and leaves them idle until Misbehave. The caller
-// must call Stop. ctx bounds only the opening.
+// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx
+// bounds only the opening.
 func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
 	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	sockets, err := openAll(ctx, s.Clients, g.open)
+	all, err := openAll(ctx, s.Clients, g.open)
 	if err != nil {
 		g.cancel()
 		return nil, fmt.Errorf("open the slow clients: %w", err)
 	}
-	for i, first := range sockets {
+	for i, first := range all {
 		c := &slowClient{SlowClients: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
 		g.wg.Go(func() { c.live(first) })
 	}
 	return g, nil
 }
 
-// Misbehave lets them subscribe, send, and misbehave from now on. It may be
-// called more than once, and does not wait.
+// Misbehave lets them subscribe, send, and misbehave from now on. It may be called more than once,
+// and does not wait.
 func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 
-// Stop ends all clients, waits for them, and says what became of them. Those
-// that read nothing read what there is first, for a moment, which tells whether
-// the gateway had closed them. It may be called again, with the same answer.
+// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read
+// what there is first, for a moment, which tells whether the gateway had closed them. It may be
+// called again, with the same answer.
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
-	return g.sofar()
-}
-
-func (g *SlowClients) sofar() result.Slow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	counts := g.counts
@@ -116,43 +99,72 @@ func (g *SlowClients) count(change func(*result.Slow)) {
 }
 
 const (
-	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so
-	// that what is not read fills the gateway's side soon.
+	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so that what is not
+	// read fills the gateway's side soon.
 	slowReadBuffer = 4 << 10
-	// A slow client looks at its connection each slowTick, or more often to send;
-	// a trickling one then reads trickleBytes. Neither waits for the other side.
-	slowTick     = 250 * time.Millisecond
+	// A trickling client reads trickleBytes each trickleTick.
 	trickleBytes = 4
-	noWait       = time.Millisecond
-	// A vanishing one lives for half of vanishAfter to one and a half of it. Of
-	// those that fell silent it keeps maxSilent open, and resets older ones.
+	trickleTick  = 250 * time.Millisecond
+	// A vanishing one lives for half of vanishAfter to one and a half of it.
 	vanishAfter = time.Second
-	maxSilent   = 4
-	// comeBackAfter is the pause before a client comes back that was thrown out,
-	// spread by half of itself to both sides.
+	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of
+	// itself to both sides.
 	comeBackAfter = time.Second
-	// closeSlowConsumer is the close code of a client that was too slow.
-	closeSlowConsumer = 4001
-	// maxLeftOver is how much of what it did not read a client reads at its end.
-	maxLeftOver = 256 << 10
+	// maxLeftOver is how many messages of those it did not read a client reads at its end.
+	maxLeftOver = 1000
 )
 
 var errVanish = errors.New("it vanishes")
 
-// open opens a connection. The kernel keeps little of what clients do not read
-// that will not read.
-func (g *SlowClients) open(ctx context.Context, i int) (*socket, error) {
-	s, err := dial(ctx, g.slow.URLs[i%len(g.slow.URLs)], g.slow.Access, 0)
-	if err != nil {
-		return nil, err
+// throttled is a TCP connection that can be read as a behaviour says, and at full speed again.
+type throttled struct {
+	*net.TCPConn
+	how  Behaviour
+	slow atomic.Bool   // it is
+	free chan struct{} // closed: it is not any more
+}
+
+func (t *throttled) Read(p []byte) (int, error) {
+	if t.slow.Load() && t.how == StopReading {
+		<-t.free
 	}
-	if tcp := s.tcp(); tcp != nil && g.slow.Behaviour != Vanish {
-		if err := tcp.SetReadBuffer(slowReadBuffer); err != nil {
-			s.conn.Close()
-			return nil, fmt.Errorf("receive buffer: %w", err)
+	if t.slow.Load() && t.how == Trickle {
+		select {
+		case <-t.free:
+		case <-time.After(trickleTick):
+			p = p[:min(len(p), trickleBytes)]
 		}
 	}
-	return s, nil
+	return t.TCPConn.Read(p)
+}
+
+// slowConn is a WebSocket over a throttled connection.
+type slowConn struct {
+	*websocket.Conn
+	below *throttled
+}
+
+// open opens a connection. The kernel keeps little of what its client does not read.
+func (g *SlowClients) open(ctx context.Context, i int) (c slowConn, err error) {
+	c.Conn, err = g.slow.Access.dial(ctx, g.slow.URLs[i%len(g.slow.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.below = &throttled{TCPConn: conn.(*net.TCPConn), how: g.slow.Behaviour, free: make(chan struct{})}
+		if g.slow.Behaviour != Vanish {
+			err = c.below.SetReadBuffer(slowReadBuffer)
+		}
+		return c.below, err
+	})
+	return c, err
+}
+
+// reset ends a connection without a close frame, and without the end of the bytes that a closed
+// socket would send.
+func (c slowConn) reset() {
+	c.below.SetLinger(0)
+	c.below.Close()
 }
 
 // slowClient is one client over all its connections. Its goroutine runs live.
@@ -160,32 +172,31 @@ type slowClient struct {
 	*SlowClients
 	number int
 	rng    *rand.Rand
-	silent []*socket // that it fell silent on, oldest first
 }
 
 // live is the client's goroutine: one connection after the other.
-func (c *slowClient) live(s *socket) {
-	defer c.forgetSilent(0)
+func (c *slowClient) live(conn slowConn) {
 	select {
 	case <-c.begun:
 	case <-c.ctx.Done():
-		s.goodbye()
-		s.conn.Close()
+		conn.Close()
 		return
 	}
-	for s != nil {
-		why := c.session(s)
-		closed, _ := errors.AsType[*closedError](why)
-		kicked := closed != nil && closed.code == closeSlowConsumer
+	silent := func() {} // resets the connection on which it fell silent
+	defer func() { silent() }()
+	for again := true; again; {
+		why := c.session(conn)
+		closed, _ := errors.AsType[*websocket.CloseError](why)
+		kicked := closed != nil && closed.Code == wire.CloseSlowConsumer
 		pause := time.Duration(0)
 		switch {
-		case errors.Is(why, errVanish) && c.rng.IntN(2) == 0: // in silence
-			c.silent = append(c.silent, s)
-			c.forgetSilent(maxSilent)
+		case errors.Is(why, errVanish) && c.rng.IntN(2) == 0:
+			silent()
+			silent = conn.reset
 		case errors.Is(why, errVanish):
-			s.reset()
+			conn.reset()
 		default:
-			s.reset()
+			conn.reset()
 			if c.ctx.Err() == nil || kicked { // before, and it has only now read it
 				c.count(func(n *result.Slow) {
 					n.Ended[reason(why)]++
@@ -196,7 +207,7 @@ func (c *slowClient) live(s *socket) {
 			}
 			pause = c.spread(comeBackAfter)
 		}
-		s = c.comeBack(pause)
+		conn, again = c.comeBack(pause)
 	}
 }
 
@@ -205,146 +216,113 @@ func (c *slowClient) spread(d time.Duration) time.Duration {
 	return d/2 + time.Duration(c.rng.Int64N(int64(d)))
 }
 
-// comeBack opens the next connection, however long it takes; nil once Stop was
-// called.
-func (c *slowClient) comeBack(after time.Duration) *socket {
-	for wait.For(c.ctx, after) == nil {
-		s, err := c.open(c.ctx, c.number)
+// comeBack opens the next connection, however long it takes; false once Stop was called.
+func (c *slowClient) comeBack(after time.Duration) (slowConn, bool) {
+	for {
+		select {
+		case <-time.After(after):
+		case <-c.ctx.Done():
+			return slowConn{}, false
+		}
+		conn, err := c.open(c.ctx, c.number)
 		if err == nil {
 			c.count(func(n *result.Slow) { n.Reconnects++ })
-			return s
+			return conn, true
 		}
 		if c.ctx.Err() == nil {
 			c.count(func(n *result.Slow) { n.Ended["not let in again: "+reason(err)]++ })
 		}
 		after = c.spread(comeBackAfter)
 	}
-	return nil
 }
 
-// session misbehaves on one connection until the other side ends it, it is time
-// to vanish, or Stop is called, and says why it ended: at best by the close frame
-// that the client had not read.
-func (c *slowClient) session(s *socket) error {
-	err := c.misbehave(s)
-	if _, closed := errors.AsType[*closedError](err); closed || errors.Is(err, errVanish) {
+// session misbehaves on one connection until the other side ends it, it is time to vanish, or Stop is
+// called, and says why it ended: at best by the close frame that the client had not read. Its
+// connection is left open, and nothing is sent any more.
+func (c *slowClient) session(conn slowConn) error {
+	if err := firstRequest(conn.Conn, subscription); err != nil {
 		return err
 	}
-	s.conn.SetDeadline(time.Now().Add(lastWords))
-	for range maxLeftOver / readBytes {
-		why := c.take(s, readBytes)
-		if _, closed := errors.AsType[*closedError](why); closed {
-			return why
-		}
-		if why != nil {
-			break
-		}
+	ctx, end := context.WithCancelCause(c.ctx)
+	defer end(nil)
+	if c.slow.Behaviour == Vanish {
+		defer time.AfterFunc(c.spread(vanishAfter), func() { end(errVanish) }).Stop()
 	}
-	return cmp.Or(err, c.ctx.Err())
+	conn.below.slow.Store(true)
+	accounts := rand.New(rand.NewPCG(c.rng.Uint64(), 0))
+	var both sync.WaitGroup
+	both.Go(func() { end(c.send(ctx, conn, accounts)) })
+	said := make(chan error, 1)
+	both.Go(func() {
+		err := c.read(conn)
+		end(err)
+		said <- err
+	})
+	<-ctx.Done()
+	why := context.Cause(ctx)
+	conn.SetReadDeadline(time.Now().Add(lastWords))
+	if errors.Is(why, errVanish) {
+		conn.SetReadDeadline(time.Now())
+	}
+	conn.below.SetWriteDeadline(time.Now()) // of a send that waits for the gateway
+	close(conn.below.free)
+	both.Wait()
+	if closed, ok := errors.AsType[*websocket.CloseError](<-said); ok && closed.Code != websocket.CloseAbnormalClosure && !errors.Is(why, errVanish) {
+		return closed
+	}
+	return why
 }
 
-// misbehave subscribes, and then sends at the client's share of the rate and reads
-// as the behaviour says.
-func (c *slowClient) misbehave(s *socket) error {
-	s.conn.SetDeadline(time.Now().Add(dialTimeout))
-	if err := s.subscribe(); err != nil {
-		return fmt.Errorf("subscribe: %w", err)
-	}
-	s.conn.SetDeadline(time.Time{})
-	_, plain := s.conn.(*net.TCPConn)
-	if !plain { // a write that ends early breaks a TLS connection, so there it waits
-		defer context.AfterFunc(c.ctx, func() { s.conn.SetDeadline(time.Now()) })()
-	}
-	interval := time.Duration(float64(c.slow.Clients) / c.slow.Rate * float64(time.Second))
-	tick := time.NewTicker(max(min(interval, slowTick), time.Microsecond))
+var subscription = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents)
+
+// send sends at the client's share of the rate until ctx ends. It waits for a gateway that does not
+// read.
+func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) error {
+	tick := time.NewTicker(max(time.Microsecond, time.Duration(float64(c.slow.Clients)/c.slow.Rate*float64(time.Second))))
 	defer tick.Stop()
-	next, vanish := time.Now().Add(interval), time.Now().Add(c.spread(vanishAfter))
-	var out []byte // what the other side did not take yet
 	for {
 		select {
-		case <-c.ctx.Done():
+		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		now := time.Now()
-		if len(out) == 0 && !now.Before(next) {
-			out = appendFrame(nil, finText, []byte(allocation(c.slow.Signers.Name(c.rng.IntN(c.slow.Signers.Count)))))
-			next = next.Add(interval)
-		}
-		s.conn.SetReadDeadline(now.Add(noWait))
-		if plain {
-			s.conn.SetWriteDeadline(now.Add(noWait))
-		}
-		n, err := s.conn.Write(out)
-		out = out[n:]
-		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = c.read(s)
-		}
-		switch {
-		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
-			return err
-		case c.slow.Behaviour == Vanish && now.After(vanish):
-			return errVanish
-		}
-	}
-}
-
-// read reads as the behaviour says what there is.
-func (c *slowClient) read(s *socket) error {
-	switch c.slow.Behaviour {
-	case StopReading:
-		return nil
-	case Trickle:
-		return c.take(s, trickleBytes)
-	}
-	for {
-		if err := c.take(s, readBytes); err != nil {
+		if err := conn.WriteMessage(websocket.TextMessage, allocation(c.slow.Signers.Name(rng.IntN(c.slow.Signers.Count)))); err != nil {
 			return err
 		}
 	}
 }
 
-// take reads at most n bytes and looks for what the client missed.
-func (c *slowClient) take(s *socket, n int) error {
-	if err := s.readAtMost(n); err != nil {
-		return err
-	}
-	for op, payload, ok := s.next(); ok; op, payload, ok = s.next() {
-		if op != finText {
-			if err := s.control(op, payload); err != nil {
-				return err
-			}
-		} else if note, err := parseNotice(payload); err == nil && note.missed > 0 { // else a reply
-			c.count(func(n *result.Slow) { n.Missed += note.missed })
+// read looks for what the client missed, until the connection ends, or at its end there is too much
+// left.
+func (c *slowClient) read(conn slowConn) error {
+	for left := maxLeftOver; left > 0; {
+		_, payload, err := conn.ReadMessage()
+		if err != nil {
+			return err
+		}
+		if missed := missedBefore(payload); missed > 0 {
+			c.count(func(n *result.Slow) { n.Missed += missed })
+		}
+		select {
+		case <-conn.below.free:
+			left--
+		default:
 		}
 	}
-	return nil
+	return errors.New("more than it read at its end")
 }
 
-// forgetSilent resets the oldest silent connections but for the latest n.
-func (c *slowClient) forgetSilent(n int) {
-	for len(c.silent) > n {
-		c.silent[0].reset()
-		c.silent = c.silent[1:]
+// missedBefore is how many events a notification says were dropped before it; 0 of another message.
+func missedBefore(payload []byte) int64 {
+	var note struct {
+		Params struct {
+			Result struct {
+				Missed int64 `json:"missed"`
+			} `json:"result"`
+		} `json:"params"`
 	}
-}
-
-// tcp is the TCP connection beneath, nil when there is none.
-func (s *socket) tcp() *net.TCPConn {
-	conn := s.conn
-	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = t.NetConn()
+	if wire.Unmarshal(payload, &note) != nil {
+		return 0
 	}
-	tcp, _ := conn.(*net.TCPConn)
-	return tcp
-}
-
-// reset ends a connection without a close frame, and without the end of the
-// bytes that a closed socket would send.
-func (s *socket) reset() {
-	if tcp := s.tcp(); tcp != nil {
-		tcp.SetLinger(0)
-		tcp.Close()
-	}
-	s.conn.Close()
+	return note.Params.Result.Missed
 }

@@ -183,14 +183,3 @@ func TestSlowClientsHarmNobody(t *testing.T) {
 		})
 	}
 }
-
-func TestWrongSlowClientsAreRefusedByTheirField(t *testing.T) {
-	right := Slow{URLs: []string{nowhere}, Clients: 1, Behaviour: Trickle, Rate: 1, Signers: Signers{Count: 1}}
-	refusedByField(t, right, Slow.Start, map[string][]func(*Slow){
-		"url":       {func(s *Slow) { s.URLs = nil }},
-		"clients":   {func(s *Slow) { s.Clients = 0 }},
-		"behaviour": {func(s *Slow) { s.Behaviour = "sulk" }},
-		"rate":      {func(s *Slow) { s.Rate = 0 }},
-		"signers":   {func(s *Slow) { s.Signers.Count = 0 }},
-	})
-}

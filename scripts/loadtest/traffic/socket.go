@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,119 +12,127 @@ import (
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/sync/errgroup"
-
-	"noncegate/scripts/loadtest/access"
 )
 
 const (
-	dialTimeout   = 10 * time.Second
-	readBytes     = 1 << 10 // to begin with
-	maxReadBytes  = 1 << 20 // a longer frame is not an answer to what we send
-	maxCloseBytes = 125     // of a control frame's payload
+	dialTimeout       = 10 * time.Second
+	dialers           = 64      // connections being opened at a time
+	readBytes         = 1 << 10 // to begin with
+	maxReadBytes      = 1 << 20 // a longer frame is not an answer to what we send
+	maxCloseBytes     = 125     // of a control frame's payload
+	defaultSendBuffer = 16 << 10
 )
 
-// socket is a WebSocket connection without masks, buffers for writing, and
-// fragments. read and next belong to one goroutine; Close of conn may come from
-// elsewhere; writes are for the owner to order.
-type socket struct {
-	conn      net.Conn
-	in        []byte // what was read
-	used, end int    // in[used:end] was not looked at yet
-}
-
-// dial opens a connection whose send buffer takes burst bytes at once. gorilla
-// makes the handshake; after it the bare connection is ours. Its error names the
-// URL.
-func dial(ctx context.Context, url string, in access.Access, burst int) (*socket, error) {
-	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 1024, WriteBufferSize: 1024, TLSClientConfig: in.TLS}
-	ws, resp, err := d.DialContext(ctx, url, in.Header)
+// dial opens a WebSocket. Its error names the URL. netDial opens the connection beneath; nil: as
+// usual.
+func (a Access) dial(ctx context.Context, url string, netDial func(context.Context, string, string) (net.Conn, error)) (*websocket.Conn, error) {
+	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 1024, WriteBufferSize: 1024, TLSClientConfig: a.TLS, NetDialContext: netDial}
+	ws, resp, err := d.DialContext(ctx, url, a.Header)
 	if err != nil {
 		if resp != nil {
 			err = fmt.Errorf("%w: %s", err, resp.Status)
 		}
 		return nil, fmt.Errorf("connect to %s: %w", url, err)
 	}
-	conn := ws.NetConn()
+	return ws, nil
+}
+
+// openAll opens n connections, or none when one cannot be opened or ctx ends.
+func openAll[T io.Closer](ctx context.Context, n int, open func(ctx context.Context, i int) (T, error)) ([]T, error) {
+	all, opened := make([]T, n), make([]bool, n)
+	opening, openCtx := errgroup.WithContext(ctx)
+	opening.SetLimit(dialers)
+	for i := range all {
+		opening.Go(func() (err error) {
+			if openCtx.Err() != nil {
+				return context.Cause(openCtx)
+			}
+			all[i], err = open(openCtx, i)
+			opened[i] = err == nil
+			return err
+		})
+	}
+	err := opening.Wait()
+	if err == nil {
+		return all, nil
+	}
+	for i, c := range all {
+		if opened[i] {
+			c.Close()
+		}
+	}
+	return nil, err
+}
+
+// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them alone: no
+// ping is answered. release closes them.
+func (l Load) OpenIdle(ctx context.Context) (release func(), err error) {
+	all, err := openAll(ctx, l.Connections, func(ctx context.Context, i int) (*websocket.Conn, error) {
+		ws, err := l.Access.dial(ctx, l.URLs[i%len(l.URLs)], nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := firstRequest(ws, allocation(l.Signers.Name(i%l.Signers.Count))); err != nil {
+			ws.Close()
+			return nil, fmt.Errorf("ask for a nonce: %w", err)
+		}
+		return ws, nil
+	})
+	return func() {
+		for _, ws := range all {
+			ws.Close()
+		}
+	}, err
+}
+
+// firstRequest makes the first request of a connection, and returns an error when that is the answer.
+func firstRequest(ws *websocket.Conn, text []byte) error {
+	ws.SetReadDeadline(time.Now().Add(dialTimeout))
+	defer ws.SetReadDeadline(time.Time{})
+	if err := ws.WriteMessage(websocket.TextMessage, text); err != nil {
+		return err
+	}
+	_, payload, err := ws.ReadMessage()
+	if err != nil {
+		return err
+	}
+	rep, err := parseReply(payload)
+	if err == nil && rep.failed {
+		err = errors.New(rep.refusal())
+	}
+	return err
+}
+
+// socket is a WebSocket connection without masks, buffers for writing, and fragments. read and next
+// belong to one goroutine; Close may come from elsewhere; writes are for the owner to order.
+type socket struct {
+	conn      net.Conn
+	in        []byte // what was read
+	used, end int    // in[used:end] was not looked at yet
+}
+
+// open opens a connection whose send buffer takes the unanswered requests at once. gorilla makes the
+// handshake; after it the bare connection is ours.
+func (l *Load) open(ctx context.Context, i int) (*socket, error) {
+	ws, err := l.Access.dial(ctx, l.URLs[i%len(l.URLs)], nil)
+	if err != nil {
+		return nil, err
+	}
+	conn, burst := ws.NetConn(), l.window()*l.Inflight*maxRequestBytes
 	if tcp, ok := conn.(*net.TCPConn); ok && burst > defaultSendBuffer {
 		if err := tcp.SetWriteBuffer(2 * burst); err != nil {
 			conn.Close()
-			return nil, fmt.Errorf("send buffer of %s: %w", url, err)
+			return nil, fmt.Errorf("send buffer: %w", err)
 		}
 	}
 	return &socket{conn: conn, in: make([]byte, readBytes)}, nil
 }
 
-// openAll opens n connections, or none when one cannot be opened.
-func openAll(ctx context.Context, n int, open func(ctx context.Context, i int) (*socket, error)) ([]*socket, error) {
-	sockets := make([]*socket, n)
-	opening, openCtx := errgroup.WithContext(ctx)
-	opening.SetLimit(dialers)
-	for i := range sockets {
-		opening.Go(func() (err error) {
-			sockets[i], err = open(openCtx, i)
-			return err
-		})
-	}
-	err := cmp.Or(opening.Wait(), ctx.Err())
-	if err != nil {
-		for _, s := range sockets {
-			if s != nil {
-				s.conn.Close()
-			}
-		}
-	}
-	return sockets, err
-}
+// Close ends the connection without a word.
+func (s *socket) Close() error { return s.conn.Close() }
 
-// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them
-// alone: nobody answers a ping. release closes them.
-func (l Load) OpenIdle(ctx context.Context) (release func(), err error) {
-	sockets, err := openAll(ctx, l.Connections, func(ctx context.Context, i int) (*socket, error) {
-		s, err := dial(ctx, l.URLs[i%len(l.URLs)], l.Access, 0)
-		if err != nil {
-			return nil, err
-		}
-		s.conn.SetDeadline(time.Now().Add(drainGrace))
-		rep, err := s.ask(allocation(l.Signers.Name(i % l.Signers.Count)))
-		if err == nil && rep.failed {
-			err = rep.refused()
-		}
-		if err != nil {
-			err = fmt.Errorf("ask for a nonce: %w", err)
-		}
-		return s, err
-	})
-	return func() {
-		for _, s := range sockets {
-			s.conn.Close()
-		}
-	}, err
-}
-
-// defaultSendBuffer is what every system takes without being asked.
-const defaultSendBuffer = 16 << 10
-
-// read makes one read call. What next returned before is gone.
-func (s *socket) read() error { return s.readAtMost(maxReadBytes) }
-
-func (s *socket) readAtMost(n int) error {
-	s.end = copy(s.in, s.in[s.used:s.end])
-	s.used = 0
-	if s.end == len(s.in) {
-		if len(s.in) >= maxReadBytes {
-			return fmt.Errorf("a frame of more than %d bytes", maxReadBytes)
-		}
-		s.in = append(s.in, make([]byte, len(s.in))...)
-	}
-	got, err := s.conn.Read(s.in[s.end:min(len(s.in), s.end+n)])
-	s.end += got
-	if got > 0 {
-		return nil
-	}
-	return err
-}
-
-// follow looks at what each read brings until one of the two fails.
+// follow makes one read after the other, and looks at what each brings, until one of the two fails.
+// What next returned before is gone with a read.
 func (s *socket) follow(receive func() error) error {
 	for {
 		if err := s.read(); err != nil {
@@ -137,27 +144,21 @@ func (s *socket) follow(receive func() error) error {
 	}
 }
 
-// ask sends a request by itself and waits for the answer, which is valid until
-// read. Nothing but control frames may come before.
-func (s *socket) ask(request string) (reply, error) {
-	if _, err := s.conn.Write(appendFrame(nil, finText, []byte(request))); err != nil {
-		return reply{}, err
-	}
-	for {
-		op, payload, ok := s.next()
-		switch {
-		case !ok:
-			if err := s.read(); err != nil {
-				return reply{}, err
-			}
-		case op == finText:
-			return parseReply(payload)
-		default:
-			if err := s.control(op, payload); err != nil {
-				return reply{}, err
-			}
+func (s *socket) read() error {
+	s.end = copy(s.in, s.in[s.used:s.end])
+	s.used = 0
+	if s.end == len(s.in) {
+		if len(s.in) >= maxReadBytes {
+			return fmt.Errorf("a frame of more than %d bytes", maxReadBytes)
 		}
+		s.in = append(s.in, make([]byte, len(s.in))...)
 	}
+	got, err := s.conn.Read(s.in[s.end:])
+	s.end += got
+	if got > 0 {
+		return nil
+	}
+	return err
 }
 
 // next returns the next frame that was read as a whole. It is valid until read.
@@ -172,8 +173,8 @@ func (s *socket) goodbye() {
 	s.conn.Write(appendFrame(nil, finClose, binary.BigEndian.AppendUint16(nil, websocket.CloseNormalClosure)))
 }
 
-// control handles a frame that is no text: it answers a ping. A close frame, or
-// anything a gateway does not send, is an error.
+// control handles a frame that is no text: it answers a ping. A close frame, or anything a gateway
+// does not send, is an error.
 func (s *socket) control(op byte, payload []byte) error {
 	switch op {
 	case finPing:
@@ -202,13 +203,17 @@ func (e *closedError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("closed by the server: %d %s", e.code, e.text))
 }
 
-// reason is why a connection ended, without the addresses, so that equal reasons
-// can be counted together.
+// reason is why a connection ended, without the addresses, so that equal reasons can be counted
+// together.
 func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + strings.TrimPrefix(op.Err.Error(), op.Op+": ")
 	}
-	if errors.Is(err, io.EOF) {
+	closed, said := errors.AsType[*websocket.CloseError](err)
+	switch {
+	case said && closed.Code != websocket.CloseAbnormalClosure:
+		return (&closedError{closed.Code, closed.Text}).Error()
+	case said, errors.Is(err, io.EOF):
 		return "closed by the server without a close frame"
 	}
 	return err.Error()
@@ -223,25 +228,20 @@ const (
 	maskBit  = 0x80
 )
 
-// appendFrame appends a client's frame. The mask is all zero, which RFC 6455
-// lets the payload stand as it is: masks protect proxies from browsers, and here
-// nothing of the payload is chosen by others.
+// appendFrame appends a client's frame of at most 65,535 bytes. The mask is all zero, which RFC 6455
+// lets the payload stand as it is: masks protect proxies from browsers, and here nothing of the
+// payload is chosen by others.
 func appendFrame(dst []byte, op byte, payload []byte) []byte {
-	dst = append(dst, op)
-	switch {
-	case len(payload) < 126:
+	if dst = append(dst, op); len(payload) < 126 {
 		dst = append(dst, maskBit|byte(len(payload)))
-	case len(payload) <= 0xffff:
+	} else {
 		dst = binary.BigEndian.AppendUint16(append(dst, maskBit|126), uint16(len(payload)))
-	default:
-		dst = binary.BigEndian.AppendUint64(append(dst, maskBit|127), uint64(len(payload)))
 	}
-	dst = append(dst, 0, 0, 0, 0)
-	return append(dst, payload...)
+	return append(append(dst, 0, 0, 0, 0), payload...)
 }
 
-// serverFrame splits the first frame off buf. size is its whole length, 0 when
-// buf does not hold all of it.
+// serverFrame splits the first frame off buf. size is its whole length, 0 when buf does not hold all
+// of it.
 func serverFrame(buf []byte) (op byte, payload []byte, size int) {
 	if len(buf) < 2 {
 		return 0, nil, 0

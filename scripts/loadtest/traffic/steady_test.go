@@ -12,7 +12,6 @@ import (
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
-	"noncegate/scripts/loadtest/verify"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -58,7 +57,7 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	g := target.StartGateway(t)
 	s := steady(g.URL)
 	var err error
-	if s.Verify, err = verify.Start(t.Context(), s.URLs, s.Access, 0, s.Signers.Count); err != nil {
+	if s.Verify, err = NewRecorder(t.Context(), s.URLs, s.Access, s.Signers); err != nil {
 		t.Fatal(err)
 	}
 	l := startSteady(t, s)
@@ -179,29 +178,13 @@ func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	s.MaxWaiting = 2
 	l := startSteady(t, s)
 	wait.Until(t, "one had no slot", func() bool {
-		var unsent int64
-		for i := range l.meter.shards {
-			shard := &l.meter.shards[i]
-			shard.mu.Lock()
-			unsent += shard.unsent
-			shard.mu.Unlock()
-		}
-		return unsent > 0 && waiting.Load() == 2
+		l.meter.mu.Lock()
+		defer l.meter.mu.Unlock()
+		return l.meter.unsent > 0 && waiting.Load() == 2
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r := l.Stop(ctx); r.Failed != 2 || r.Unsent == 0 {
 		t.Errorf("%+v; want two that waited and the others unsent", r)
 	}
-}
-
-func TestWrongSteadyLoadsAreRefusedByTheirField(t *testing.T) {
-	refusedByField(t, steady(nowhere), Steady.Start, map[string][]func(*Steady){
-		"url":         {func(s *Steady) { s.URLs = nil }},
-		"connections": {func(s *Steady) { s.Clients = 0 }},
-		"rate":        {func(s *Steady) { s.Rate = 0 }},
-		"patience":    {func(s *Steady) { s.Patience = 0 }},
-		"max-waiting": {func(s *Steady) { s.MaxWaiting = 0 }},
-		"signers":     {func(s *Steady) { s.Signers.Count = 0 }},
-	})
 }

@@ -1,220 +1,90 @@
 package traffic
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"noncegate/scripts/loadtest/verify"
+	goclient "noncegate/client"
 	"noncegate/wire"
 )
 
-// subscriber is a connection that receives events. Its goroutine runs loop.
-type subscriber struct {
-	*socket
-	shard  *shard
-	clock  clock
-	causes *causes
+// eventBuffer is how many events wait for a subscriber's goroutine before some are dropped.
+const eventBuffer = 1 << 14
 
-	mu    sync.Mutex // guards what follows, and is held to write
-	ended bool
-	lost  error
+// subscriber is a client that receives all events, in a goroutine that Close ends.
+type subscriber struct {
+	client *goclient.Client
+	done   chan struct{}
 }
 
-func subscribe(ctx context.Context, r *runner, url string, i int) (*subscriber, error) {
-	s, err := dial(ctx, url, r.load.Access, 0)
+// subscribe opens a subscriber.
+func (r *runner) subscribe(ctx context.Context, i int) (*subscriber, error) {
+	url := r.load.URLs[i%len(r.load.URLs)]
+	c, err := goclient.Dial(ctx, url, r.load.Access.client(goclient.Config{EventBuffer: eventBuffer, Logger: r.noticed.logger()}))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect to %s: %w", url, err)
 	}
-	sub := &subscriber{socket: s, shard: r.meter.shard(i), clock: r.clock, causes: r.causes}
-	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Now()) })
-	defer stop()
-	s.conn.SetDeadline(time.Now().Add(dialTimeout))
-	if err := sub.subscribe(); err != nil {
-		s.conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	sub, err := c.Subscribe(ctx)
+	if err != nil {
+		c.Close()
 		return nil, fmt.Errorf("subscribe at %s: %w", url, err)
 	}
-	if stop() {
-		s.conn.SetDeadline(time.Time{})
-	}
-	return sub, nil
+	s := &subscriber{client: c, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for e := range sub.Events() {
+			r.receive(e)
+		}
+	}()
+	return s, nil
 }
 
-// subscribe asks for all events. The answer comes before the first of them.
-func (s *socket) subscribe() error {
-	rep, err := s.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents))
-	if err == nil && rep.failed {
-		err = rep.refused()
-	}
+// Close ends the connection in an orderly way.
+func (s *subscriber) Close() error {
+	err := s.client.Close()
+	<-s.done
 	return err
 }
 
-func (s *subscriber) loop() {
-	defer s.conn.Close()
-	err := s.receive() // what came with the answer
-	if err == nil {
-		err = s.follow(s.receive)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.lost = fmt.Errorf("subscriber: %s", reason(err))
-	}
-}
+// eventTypes are the types that requests of a load cause.
+var eventTypes = map[string]Method{wire.EventAllocated: Allocate, wire.EventUsed: MarkUsed, wire.EventReleased: MarkRecyclable}
 
-func (s *subscriber) receive() error {
-	now := s.clock.now()
-	for {
-		op, payload, ok := s.next()
-		if !ok {
-			return nil
-		}
-		if op == finText {
-			if err := s.notified(payload, now); err != nil {
-				return err
-			}
-			continue
-		}
-		s.mu.Lock()
-		err := s.control(op, payload)
-		s.mu.Unlock()
-		if err != nil {
-			return err
-		}
+func (r *runner) receive(e goclient.Event) {
+	now := r.meter.now()
+	if e.Missed > 0 {
+		r.meter.miss(now, e.Missed)
 	}
-}
-
-func (s *subscriber) notified(payload []byte, now time.Duration) error {
-	n, err := parseNotice(payload)
-	if err != nil {
-		return err
+	account, ours := r.load.Signers.accountOf(e.Signer)
+	if method, caused := eventTypes[e.Type]; ours && caused {
+		r.causes.arrived(event{nonceOf{account, e.Nonce, e.Attempt}, method}, now)
 	}
-	if n.missed > 0 {
-		s.shard.miss(now, n.missed)
-	}
-	if n.ours && s.causes.signers.has(n.account) {
-		s.causes.arrived(n.event, s.shard, now)
-	}
-	return nil
-}
-
-// stop ends the connection in an orderly way.
-func (s *subscriber) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	s.goodbye()
-	s.conn.Close()
-}
-
-func (s *subscriber) lostFor() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost
 }
 
 // event is what a request causes and a subscriber is told.
 type event struct {
-	account, nonce, attempt int64
-	method                  Method
-}
-
-type notice struct {
-	event
-	missed int64 // before it
-	ours   bool  // of a signer and a type that a load causes
-}
-
-var errNoEvent = errors.New("a message that is no event")
-
-// eventTypes are the types that requests of a load cause.
-var eventTypes = [...]struct {
-	name   string
+	nonceOf
 	method Method
-}{
-	{wire.EventAllocated, Allocate}, {wire.EventUsed, MarkUsed}, {wire.EventReleased, MarkRecyclable},
 }
 
-// parseNotice reads a notification. What it looks for stands in the order in
-// which the gateway writes it; another one is an error.
-func parseNotice(payload []byte) (notice, error) {
-	rest := payload
-	kind, rest := quoted(rest, `"type":"`)
-	signer, rest := quoted(rest, `"signer":"`)
-	nonce, ok := field(rest, `"nonce":`)
-	attempt, ok2 := field(rest, `"attempt":`)
-	if kind == nil || signer == nil || !ok || !ok2 {
-		return notice{}, errNoEvent
-	}
-	n := makeNotice(string(kind), string(signer), nonce, attempt)
-	if at := bytes.LastIndex(rest, []byte(`,"missed":`)); at >= 0 {
-		n.missed, _ = field(rest[at:], `,"missed":`)
-	}
-	return n, nil
-}
-
-// quoted is the string after a name, and what follows it; nil when there is none.
-func quoted(text []byte, name string) (value, rest []byte) {
-	at := bytes.Index(text, []byte(name))
-	if at < 0 {
-		return nil, text
-	}
-	value, rest, ok := bytes.Cut(text[at+len(name):], []byte{'"'})
-	if !ok {
-		return nil, text
-	}
-	return value, rest
-}
-
-func makeNotice(kind, signer string, nonce, attempt int64) notice {
-	n := notice{event: event{nonce: nonce, attempt: attempt}}
-	account, ok := accountOf(signer)
-	if !ok {
-		return n
-	}
-	n.account = account
-	for _, t := range eventTypes {
-		if t.name == kind {
-			n.method, n.ours = t.method, true
-		}
-	}
-	return n
-}
-
-// accountOf is the number of an account by its name; false: it is not one of a
-// load.
-func accountOf(signer string) (int64, bool) {
-	number, ok := strings.CutPrefix(signer, signerPrefix)
-	if !ok || len(number) != signerDigits {
-		return 0, false
-	}
-	account, err := strconv.ParseInt(number, 16, 64)
-	return account, err == nil && verify.Signer(account) == signer
-}
-
-// causes matches events with the requests that caused them. Either may come
-// first: the answer to a request and its event leave the gateway independently.
-// It remembers a bounded number of both; the oldest are forgotten, and an event
-// whose request is not found then counts as unmatched. Its methods may be called
-// by any goroutine.
+// causes brings events together with the requests that caused them, whichever is told of first. What
+// it remembers is bounded: beyond that the oldest is forgotten, and an arrival with it is one whose
+// request is not known.
 type causes struct {
+	meter       *meter
 	subscribers int
-	signers     Signers
 
-	mu    sync.Mutex                    // guards what follows
-	known *simplelru.LRU[event, *cause] // is only peeked at, so that it forgets the oldest
-	early int                           // arrivals that wait for their request
+	mu    sync.Mutex // guards what follows
+	known *simplelru.LRU[event, *cause]
+	early int // arrivals that wait for their request
 }
 
-// What is remembered: some seconds of a fast gateway.
 const (
 	maxCauses = 1 << 19
 	maxEarly  = 1 << 19
@@ -225,21 +95,14 @@ type cause struct {
 	due   time.Duration // of the request
 	known bool          // due is
 	seen  int           // arrivals so far
-	early []early       // arrivals before due was known
+	early []time.Duration
 }
 
-// early is an arrival that waits for its request.
-type early struct {
-	shard *shard
-	at    time.Duration
-}
-
-func newCauses(subscribers int, signers Signers) *causes {
-	c := &causes{subscribers: subscribers, signers: signers}
-	// What is forgotten with arrivals has them counted: their request is not known.
+func newCauses(m *meter, subscribers int) *causes {
+	c := &causes{meter: m, subscribers: subscribers}
 	c.known, _ = simplelru.NewLRU(maxCauses, func(_ event, entry *cause) { // fails for a size below 1
-		for _, a := range entry.early {
-			a.shard.unmatch(a.at)
+		for _, at := range entry.early {
+			m.unmatch(at)
 		}
 		c.early -= len(entry.early)
 	})
@@ -251,25 +114,24 @@ func (c *causes) caused(e event, due time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.entryLocked(e)
-	entry.due, entry.known = due, true
-	for _, a := range entry.early {
-		a.shard.arrive(due, a.at)
+	for _, at := range entry.early {
+		c.meter.arrive(due, at)
 	}
 	c.early -= len(entry.early)
-	entry.early = nil
+	entry.due, entry.known, entry.early = due, true, nil
 	c.forgetSeenLocked(e, entry)
 }
 
 // arrived says that a subscriber received e.
-func (c *causes) arrived(e event, s *shard, at time.Duration) {
+func (c *causes) arrived(e event, at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.entryLocked(e)
 	entry.seen++
 	if entry.known {
-		s.arrive(entry.due, at)
+		c.meter.arrive(entry.due, at)
 	} else {
-		entry.early = append(entry.early, early{s, at})
+		entry.early = append(entry.early, at)
 		c.early++
 	}
 	c.forgetSeenLocked(e, entry)

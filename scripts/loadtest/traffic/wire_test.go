@@ -12,19 +12,17 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/target"
-	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
 )
 
 func TestRequestsAreMaskedFramesOfWhatTheProtocolAsksFor(t *testing.T) {
 	const big = int64(1<<63 - 1)
 	for want, r := range map[string]request{
-		fmt.Sprintf(`{"signer":%q}`, verify.Signer(0xabc)):                                                              {account: 0xabc},
-		fmt.Sprintf(`{"signer":%q,"nonce":5,"attempt":2,"txHash":%q}`, verify.Signer(big), verify.TxHash(big, 5, 2, 3)): {method: MarkUsed, account: big, nonce: 5, attempt: 2},
-		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, verify.Signer(1), big):                                      {method: MarkRecyclable, account: 1, nonce: big, attempt: 1},
-		fmt.Sprintf(`{"signer":%q}`, verify.Signer(2)):                                                                  {method: Status, account: 2},
+		fmt.Sprintf(`{"signer":%q}`, Signer(0xabc)):                                                                {nonceOf: nonceOf{account: 0xabc}},
+		fmt.Sprintf(`{"signer":%q,"nonce":5,"attempt":2,"txHash":%q}`, Signer(big), txHash(nonceOf{big, 5, 2}, 3)): {method: MarkUsed, nonceOf: nonceOf{big, 5, 2}},
+		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, Signer(1), big):                                        {method: MarkRecyclable, nonceOf: nonceOf{1, big, 1}},
+		fmt.Sprintf(`{"signer":%q}`, Signer(2)):                                                                    {method: Status, nonceOf: nonceOf{account: 2}},
 	} {
 		frame := appendFrame(nil, finText, appendRequest(nil, firstID, &r, 3))
 		message := asServerReads(t, frame)
@@ -50,7 +48,7 @@ func asServerReads(t *testing.T, frame []byte) string {
 		got <- string(message)
 		return errEnd
 	})
-	s, err := dial(t.Context(), url, access.Access{}, 0)
+	s, err := (&Load{URLs: []string{url}}).open(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +60,7 @@ func asServerReads(t *testing.T, frame []byte) string {
 }
 
 func TestFramesOfEveryLengthAreReadByAServer(t *testing.T) {
-	for _, n := range []int{0, 1, 125, 126, 65535, 65536} {
+	for _, n := range []int{0, 1, 125, 126, 65535} {
 		payload := strings.Repeat("x", n)
 		if got := asServerReads(t, appendFrame(nil, finText, []byte(payload))); got != payload {
 			t.Errorf("%d bytes arrived, want %d", len(got), n)
@@ -103,7 +101,7 @@ func serverBytes(t *testing.T, payload []byte) []byte {
 		conn.WriteMessage(websocket.TextMessage, payload)
 	}))
 	defer srv.Close()
-	s, err := dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http"), access.Access{}, 0)
+	s, err := (&Load{URLs: []string{"ws" + strings.TrimPrefix(srv.URL, "http")}}).open(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,13 +124,14 @@ func TestRepliesAreUnderstood(t *testing.T) {
 			continue
 		}
 		if want.failed {
-			if got.refusal() != "server_busy" || got.refused().Code != wire.CodeServerBusy {
-				t.Errorf("%s: %q, %+v; want server_busy", text, got.refusal(), got.refused())
+			if got.refusal() != "server_busy" {
+				t.Errorf("%s: %q; want server_busy", text, got.refusal())
 			}
 			continue
 		}
-		if a, err := got.handedOut(); err != nil || a != (handed{5, 2, 60000}) {
-			t.Errorf("%s: %+v, %v; want nonce 5, attempt 2, 60000", text, a, err)
+		var of nonceOf
+		if holdMs, err := got.handedOut(&of); err != nil || of != (nonceOf{0, 5, 2}) || holdMs != 60000 {
+			t.Errorf("%s: %+v, %d, %v; want nonce 5, attempt 2, 60000", text, of, holdMs, err)
 		}
 	}
 }
@@ -148,43 +147,11 @@ func TestWhatIsNoReplyIsAnError(t *testing.T) {
 	}
 	for _, text := range []string{`{}`, `{"nonce":-1,"attempt":1,"holdMs":1}`, `5`} {
 		r := reply{body: []byte(text + "}")}
-		if a, err := r.handedOut(); err == nil {
-			t.Errorf("%s was taken for %+v", text, a)
+		if _, err := r.handedOut(new(nonceOf)); err == nil {
+			t.Errorf("%s was taken for a hand-out", text)
 		}
 	}
 	if got := (&reply{failed: true, body: []byte(`{"code":1}}`)}).refusal(); got != "error without reason" {
 		t.Errorf("refusal %q, want that it has no reason", got)
-	}
-}
-
-func TestNotificationsAreUnderstood(t *testing.T) {
-	signer := verify.Signer(0x1f)
-	want := notice{event: event{account: 0x1f, nonce: 5, attempt: 2, method: MarkUsed}, missed: 3, ours: true}
-	body := wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 5, Attempt: 2, TxHash: "0x1"})
-	for _, text := range []string{
-		string(wire.AppendSubscription(nil, wire.MethodSubscription, "0x9", body, 3)),
-	} {
-		if got, err := parseNotice([]byte(text)); err != nil || got != want {
-			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
-		}
-	}
-}
-
-func TestEventsThatNoLoadCausesAreNotOurs(t *testing.T) {
-	for _, e := range []wire.Event{
-		{Type: wire.EventExpired, Signer: verify.Signer(1)},
-		{Type: wire.EventAllocated, Signer: "alice"},
-		{Type: wire.EventAllocated, Signer: verify.Signer(1) + "0"},
-		{Type: wire.EventAllocated, Signer: strings.Replace(verify.Signer(1), "0x00", "0x01", 1)},
-	} {
-		body := wire.AppendEvent(nil, &e)
-		if got, err := parseNotice(wire.AppendSubscription(nil, wire.MethodSubscription, "0x9", body, 0)); err != nil || got.ours {
-			t.Errorf("%s of %s: %+v, %v; want one that is not ours", e.Type, e.Signer, got, err)
-		}
-	}
-	for _, text := range []string{"", "hello", "{}", `{"params":{}}`, `{"jsonrpc":"2.0","id":1,"result":{}}`} {
-		if n, err := parseNotice([]byte(text)); err == nil {
-			t.Errorf("%q was taken for %+v", text, n)
-		}
 	}
 }

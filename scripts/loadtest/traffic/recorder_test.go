@@ -1,6 +1,6 @@
 //go:build unix
 
-package verify_test
+package traffic
 
 import (
 	"context"
@@ -13,15 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/scripts/loadtest/access"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/target"
-	"noncegate/scripts/loadtest/traffic"
-	"noncegate/scripts/loadtest/verify"
 	"noncegate/wire"
 )
-
-func TestMain(m *testing.M) { target.Main(m) }
 
 // wrong is a gateway of one signer that is wrong in one way from the tenth nonce on.
 type wrong struct {
@@ -97,16 +92,16 @@ func (w *wrong) row(n int64) *wire.Allocation {
 // verified makes a load of pairs on one signer, verified.
 func verified(t *testing.T, url string, signers int) *result.Verify {
 	t.Helper()
-	v, err := verify.Start(t.Context(), []string{url}, access.Access{}, 0, signers)
+	v, err := NewRecorder(t.Context(), []string{url}, Access{}, Signers{Count: signers})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	answered := int64(0)
-	load := traffic.Load{
-		URLs: []string{url}, Connections: 2, Inflight: 2, Rate: 100, Duration: time.Hour, Mix: traffic.Mix{Pairs: true},
-		Signers: traffic.Signers{Count: signers}, Verify: v,
+	load := Load{
+		URLs: []string{url}, Connections: 2, Inflight: 2, Rate: 100, Duration: time.Hour, Mix: Mix{Pairs: true},
+		Signers: Signers{Count: signers}, Verify: v,
 		Progress: func(s result.Second) {
 			if answered += s.Acknowledged; answered > 8*from {
 				cancel()
@@ -142,8 +137,7 @@ func TestAGatewayThatIsRightIsNotAndItsSignersAreNotFreshAnyMore(t *testing.T) {
 	if found := verified(t, g.URL, 100); found.ViolationCount != 0 || found.Signers != 64 {
 		t.Errorf("%+v", found)
 	}
-	_, err := verify.Start(t.Context(), []string{g.URL}, access.Access{}, 0, 100)
-	if used, ok := errors.AsType[*verify.UsedError](err); !ok || !strings.Contains(used.Error(), "--signer-base") {
+	if _, err := NewRecorder(t.Context(), []string{g.URL}, Access{}, Signers{Count: 100}); !errors.Is(err, ErrUsed) {
 		t.Errorf("used signers: %v, want that they are refused", err)
 	}
 }

@@ -1,0 +1,175 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	goclient "noncegate/client"
+	"noncegate/scripts/loadtest/result"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/peer"
+	"noncegate/wire"
+)
+
+// The bounds of what is kept. A call takes some 300 bytes.
+const (
+	maxWatched    = 64
+	maxCalls      = 500_000
+	maxViolations = 100 // sentences; all are counted
+)
+
+// Recorder judges whether a gateway kept its promises to a load. It keeps the calls about some of the
+// signers, reads in the end what the gateway says of these, and has both judged by package history,
+// which also judges the tests that break gateways. The signers must be unused when the load begins. A
+// request whose answer never came may have happened. It starts no goroutine.
+type Recorder struct {
+	urls    []string
+	access  Access
+	began   time.Time
+	watched map[int64]bool // accounts
+
+	mu      sync.Mutex // guards what follows
+	calls   []history.Call
+	dropped int64 // calls that were too many
+}
+
+// ErrUsed says that a signer has allocations already.
+var ErrUsed = errors.New("signers that are verified must be unused: choose another --signer-base, or a fresh store")
+
+// NewRecorder makes the recorder of a load on some signers, of which it watches a few, evenly spread.
+// The error is ErrUsed when one of them has been used.
+func NewRecorder(ctx context.Context, urls []string, access Access, s Signers) (*Recorder, error) {
+	r := &Recorder{urls: urls, access: access, began: time.Now(), watched: make(map[int64]bool)}
+	n := min(s.Count, maxWatched)
+	for i := range n {
+		r.watched[s.number(i*s.Count/n)] = true
+	}
+	return r, r.read(ctx, func(s *history.StoredSigner) error {
+		if s.Next > s.Floor || len(s.Rows) > 0 {
+			return fmt.Errorf("%w; %s has been used", ErrUsed, s.Signer)
+		}
+		return nil
+	})
+}
+
+// begin is a call about an account that is about to be sent, nil when it is not kept. What is known
+// of it is to be filled in, and what came of it told to end.
+func (r *Recorder) begin(account int64, call history.Call) *history.Call {
+	if r == nil || !r.watched[account] {
+		return nil
+	}
+	call.Signer, call.Count, call.Start = Signer(account), 1, time.Since(r.began)
+	call.Outcome, call.Reason = history.Unknown, "no answer"
+	return &call
+}
+
+// end keeps a call, with its answer; nil: there was none. Of nil it keeps nothing.
+func (r *Recorder) end(call *history.Call, answer *peer.Reply) {
+	if call == nil {
+		return
+	}
+	call.End = time.Since(r.began)
+	if answer != nil {
+		answer.Settle(call)
+	}
+	if call.Kind == history.Allocate && call.Outcome == history.Happened {
+		var a wire.AllocateResult
+		if wire.Unmarshal(answer.Result, &a) == nil { // Settle has read it
+			call.HoldMs = a.HoldMs
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.calls) == maxCalls {
+		r.dropped++
+		return
+	}
+	r.calls = append(r.calls, *call)
+}
+
+// Judge reads the watched signers and judges all of it, once the load is over. Of a load that was
+// interrupted, and where not all could be read, only the answers are judged; the latter is an error,
+// too.
+func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify, error) {
+	h := &history.History{Name: "load test", Calls: r.calls}
+	v := &result.Verify{Calls: int64(len(r.calls)), Signers: int64(len(r.watched))}
+	var err error
+	if !interrupted {
+		final := &history.Final{Now: time.Now().UnixMilli()}
+		err = r.read(ctx, func(s *history.StoredSigner) error {
+			final.Signers = append(final.Signers, *s)
+			return nil
+		})
+		if err == nil {
+			h.Final = final
+		} else {
+			v.Incomplete = err.Error()
+			err = fmt.Errorf("the run is over, but could not be verified: %w", err)
+		}
+	}
+	if r.dropped > 0 { // what is in the store cannot be explained
+		h.Final = nil
+		v.Incomplete = fmt.Sprintf("there were %d calls, and %d are kept: make a shorter load, or a slower one on more signers", r.dropped+maxCalls, maxCalls)
+	}
+	found := history.Check(h, history.Limits{MaxOverdue: time.Hour, NoModel: true})
+	v.Unknown, v.ViolationCount = int64(found.Unknown), int64(len(found.Violations))
+	for _, violation := range found.Violations[:min(len(found.Violations), maxViolations)] {
+		v.Violations = append(v.Violations, violation.String())
+	}
+	return v, err
+}
+
+// read reads the watched signers through a gateway.
+func (r *Recorder) read(ctx context.Context, take func(*history.StoredSigner) error) error {
+	c, err := goclient.Dial(ctx, r.urls[0], r.access.client(goclient.Config{}))
+	if err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
+	defer c.Close() // it returns nil
+	for account := range r.watched {
+		s, err := readSigner(ctx, c, Signer(account))
+		if err != nil {
+			return fmt.Errorf("verify: read %s: %w", Signer(account), err)
+		}
+		if err := take(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSigner is what a gateway says of a signer.
+func readSigner(ctx context.Context, c *goclient.Client, signer string) (*history.StoredSigner, error) {
+	status, err := c.Status(ctx, signer)
+	if err != nil {
+		return nil, err
+	}
+	s := &history.StoredSigner{Signer: signer, Next: status.Next, Floor: status.Floor, Version: status.Version, Token: status.FencingToken}
+	for from := (*int64)(new(int64)); from != nil; {
+		page, err := c.List(ctx, wire.ListParams{Signer: signer, From: *from, Limit: wire.MaxListLimit})
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range page.Allocations {
+			row := history.Row{Nonce: a.Nonce, Status: a.Status, Attempt: a.Attempt, TxHash: a.TxHash, Reason: a.Reason}
+			if a.HeldUntil != nil {
+				row.HeldUntil = time.Time(*a.HeldUntil).UnixMilli()
+			}
+			if row.Status == history.Held {
+				s.Held++
+			}
+			row.Replaced = slices.Clone(a.TxHashes[min(1, len(a.TxHashes)):])
+			slices.Reverse(row.Replaced)
+			s.Rows = append(s.Rows, row)
+		}
+		if page.NextFrom != nil && *page.NextFrom <= *from {
+			return nil, fmt.Errorf("the page after %d begins at %d", *from, *page.NextFrom)
+		}
+		from = page.NextFrom
+	}
+	return s, nil
+}
