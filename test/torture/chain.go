@@ -59,7 +59,7 @@ type chainSide struct {
 
 // chainNode is one node, which may be away or behind.
 type chainNode struct {
-	*fakenode.Server
+	*fakenode.Node
 	away   atomic.Bool
 	behind atomic.Int64 // blocks
 }
@@ -76,7 +76,7 @@ func startChain(seed uint64) (*chainSide, error) {
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}
-		n := &chainNode{Server: node}
+		n := &chainNode{Node: node}
 		n.On("eth_getTransactionBySenderAndNonce", n.FindBySender)
 		n.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			if n.away.Load() {

@@ -18,7 +18,7 @@ import (
 
 // ethereumNode is a node of the chain eip155:1 that gateways reach by its address.
 type ethereumNode struct {
-	*fakenode.Server
+	*fakenode.Node
 	chain *fakenode.Chain
 }
 

@@ -40,7 +40,6 @@ type Anvil struct {
 	// Accounts are those that own ether at the start: 64 of NewAccounts with 1000 ether
 	// each, besides anvil's own.
 	Accounts []Account
-	process  *guarded.Process
 	stop     func() error
 }
 
@@ -48,32 +47,52 @@ type Anvil struct {
 // and with the process that called this, however that ends.
 func StartAnvil(t T, args ...string) *Anvil {
 	t.Helper()
-	program, err := anvilProgram(t.Context())
+	a, err := newAnvil(t, args...)
 	if err != nil {
 		t.Fatalf("anvil: %v", err)
+	}
+	a.fund(a.Accounts, Ether(1000))
+	return a
+}
+
+func newAnvil(t T, args ...string) (*Anvil, error) {
+	t.Helper()
+	program, err := anvilProgram(t.Context())
+	if err != nil {
+		return nil, err
 	}
 	room, err := guarded.Open("anvil", nil)
 	if err != nil {
-		t.Fatalf("anvil: %v", err)
+		return nil, err
 	}
-	a := &Anvil{stop: room.Close}
+	a := &Anvil{Accounts: NewAccounts(64), stop: room.Close}
 	t.Cleanup(a.Stop)
 	// It keeps what it must below its home.
 	env := []string{"HOME=" + room.Dir(), "TMPDIR=" + room.Dir()}
-	a.process, err = room.Start("log", env, slices.Concat([]string{program, "--host", "127.0.0.1", "--port", "0"}, args)...)
+	process, err := room.Start("log", env, slices.Concat([]string{program, "--host", "127.0.0.1", "--port", "0"}, args)...)
 	if err != nil {
-		t.Fatalf("anvil: %v", err)
+		return nil, err
 	}
-	address := a.address(t)
-	client, err := rpc.DialContext(t.Context(), "ws://"+address)
+	var found []string
+	poll(t, "anvil says where it listens", func() bool {
+		found = anvilListens.FindStringSubmatch(process.LogTail(1000))
+		select {
+		case <-process.Exited():
+			return true
+		default:
+			return found != nil
+		}
+	})
+	if found == nil {
+		return nil, fmt.Errorf("anvil ended: %v\n%s", process.Err(), process.LogTail(2000))
+	}
+	client, err := rpc.DialContext(t.Context(), "ws://"+found[1])
 	if err != nil {
-		t.Fatalf("anvil: %v", err)
+		return nil, err
 	}
 	t.Cleanup(client.Close)
-	a.Node = newNode(t, client, "http://"+address, "ws://"+address)
-	a.Accounts = NewAccounts(64)
-	a.fund(a.Accounts, Ether(1000))
-	return a
+	a.Node = newNode(t, client, "http://"+found[1], "ws://"+found[1])
+	return a, nil
 }
 
 // Stop ends the process, and waits. It may be called twice, and is called by itself at the
@@ -99,22 +118,6 @@ func anvilProgram(ctx context.Context) (string, error) {
 	}
 	dir, err := npmtest.Folder(ctx, "anvil", packages)
 	return filepath.Join(dir, "node_modules", "@foundry-rs", "anvil-linux-amd64", "bin", "anvil"), err
-}
-
-// address waits until the program has said where it listens.
-func (a *Anvil) address(t T) string {
-	t.Helper()
-	var found []string
-	poll(t, "anvil says where it listens", func() bool {
-		found = anvilListens.FindStringSubmatch(a.process.LogTail(1000))
-		select {
-		case <-a.process.Exited():
-			t.Fatalf("anvil ended: %v\n%s", a.process.Err(), a.process.LogTail(2000))
-		default:
-		}
-		return found != nil
-	})
-	return found[1]
 }
 
 func (a *Anvil) fund(accounts []Account, wei *big.Int) {

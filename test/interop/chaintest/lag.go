@@ -3,10 +3,12 @@ package chaintest
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"noncegate/test/lab/fakenode"
 )
 
 // view is what a lagging node knows: nothing after one block.
@@ -45,13 +47,12 @@ func (p *Proxy) Lag(blocks uint64) uint64 {
 func (p *Proxy) CatchUp() {
 	p.mu.Lock()
 	p.view = nil
-	sockets := make([]*socket, 0, len(p.sockets))
-	for s := range p.sockets {
-		sockets = append(sockets, s)
-	}
+	subs := maps.Clone(p.subs)
 	p.mu.Unlock()
-	for _, s := range sockets {
-		s.catchUp()
+	for id, s := range subs {
+		s.mu.Lock()
+		s.tellLocked(id)
+		s.mu.Unlock()
 	}
 }
 
@@ -90,30 +91,6 @@ func (p *Proxy) block(method string, which any) (*blockID, error) {
 	return block, p.result(&block, method, which, false)
 }
 
-// result asks the node itself for the result of a call.
-func (p *Proxy) result(result any, method string, params ...any) error {
-	text, err := json.Marshal(params)
-	if err != nil {
-		return err
-	}
-	frame, err := json.Marshal(request{Version: "2.0", ID: json.RawMessage("1"), Method: method, Params: text})
-	if err != nil {
-		return err
-	}
-	if text, err = p.ask(frame); err != nil {
-		return err
-	}
-	answers, err := readAnswers(text)
-	if err != nil {
-		return err
-	}
-	a := answers[1]
-	if a == nil || a.Error != nil {
-		return fmt.Errorf("%s: the node answered %.200s", method, text)
-	}
-	return json.Unmarshal(a.Result, result)
-}
-
 // atBlock says which of a method's params names a block.
 var atBlock = map[string]int{
 	"eth_getBlockByNumber": 0, "eth_getBlockReceipts": 0,
@@ -125,62 +102,52 @@ var atBlock = map[string]int{
 func (v *view) bend(p *Proxy, j *job) {
 	switch j.method {
 	case "eth_blockNumber":
-		j.local = &answer{Result: quoted(hexutil.EncodeUint64(v.number))}
+		j.reply = &reply{result: quoted(hexutil.EncodeUint64(v.number))}
 	case "eth_getBlockByHash":
-		v.hide(j, "number")
+		j.edits = append(j.edits, v.hide("number"))
 	case "eth_getTransactionReceipt", "eth_getTransactionByHash":
-		v.hide(j, "blockNumber")
+		j.edits = append(j.edits, v.hide("blockNumber"))
 	default:
-		if at, ok := atBlock[j.method]; ok {
+		if at, ok := atBlock[j.method]; ok && len(j.params) >= at {
 			v.bendBlock(p, j, at)
 		}
 	}
 }
 
-// hide answers null where the result's member is a number above the view's.
-func (v *view) hide(j *job, member string) {
-	late := func(_ *job, a *answer) {
-		var result map[string]json.RawMessage
+// hide makes null of a result whose member is a number above the view's.
+func (v *view) hide(member string) func(json.RawMessage) json.RawMessage {
+	return func(result json.RawMessage) json.RawMessage {
+		var members map[string]json.RawMessage
 		var number hexutil.Uint64
-		if json.Unmarshal(a.Result, &result) == nil && json.Unmarshal(result[member], &number) == nil && uint64(number) > v.number {
-			a.Result = json.RawMessage("null")
+		if json.Unmarshal(result, &members) == nil && json.Unmarshal(members[member], &number) == nil && uint64(number) > v.number {
+			return json.RawMessage("null")
 		}
+		return result
 	}
-	j.edits = append([]func(*job, *answer){late}, j.edits...) // before what a rule edits
 }
 
 // bendBlock changes the param that names a block.
 func (v *view) bendBlock(p *Proxy, j *job, at int) {
-	var params []json.RawMessage
-	if json.Unmarshal(j.params, &params) != nil || len(params) < at {
-		return // the node refuses it
-	}
-	if len(params) == at {
-		params = append(params, quoted("latest"))
+	if len(j.params) == at {
+		j.params = append(j.params, quoted("latest"))
 	}
 	byNumber := j.method == "eth_getBlockByNumber" || j.method == "eth_getBlockReceipts"
-	switch block := v.find(p, params[at]); block {
-	case asAsked:
-		return
+	switch v.find(p, j.params[at]) {
 	case unknownBlock:
-		j.local = &answer{Error: json.RawMessage(`{"code":-32000,"message":"header not found"}`)}
+		j.reply = &reply{err: &fakenode.Error{Code: -32000, Message: "header not found"}}
 		if byNumber {
-			j.local = &answer{Result: json.RawMessage("null")}
+			j.reply = &reply{result: json.RawMessage("null")}
 		}
-		return
 	case finalBlock:
-		params[at] = quoted(hexutil.EncodeUint64(v.final))
+		j.params[at] = quoted(hexutil.EncodeUint64(v.final))
 	case newestBlock:
-		params[at] = quoted(v.hash.Hex())
+		j.params[at] = quoted(v.hash.Hex())
 		if !byNumber {
-			params[at] = json.RawMessage(`{"blockHash":` + string(params[at]) + `}`)
+			j.params[at] = json.RawMessage(`{"blockHash":` + string(j.params[at]) + `}`)
 		}
 		if j.method == "eth_getBlockByNumber" {
 			j.method = "eth_getBlockByHash"
 		}
-	}
-	if text, err := json.Marshal(params); err == nil {
-		j.params = text
 	}
 }
 

@@ -1,18 +1,20 @@
 package chaintest
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
+	"github.com/ethereum/go-ethereum/rpc"
+
+	"noncegate/test/lab/fakenode"
 )
 
 // Endpoint is what a Proxy stands in front of: a Sim, an Anvil, another Proxy.
@@ -26,30 +28,28 @@ type Endpoint interface {
 // method changes holds for open connections too, from the next call or notification on.
 // Its methods may be called from any goroutine.
 //
-// It reads every call and writes it, and every answer, anew; what is not JSON-RPC it
-// refuses itself. A Proxy owns the goroutines of its connections and one for each message
-// that is delayed; Close ends them all and waits.
+// It asks the node anew, over HTTP, or for a subscription over a WebSocket. A client of a
+// node that has gone is told 502, over a WebSocket by its end. Calls that come at once may
+// reach the node in another order.
 type Proxy struct {
 	t      T
 	target Endpoint
-	ln     net.Listener
-	server *http.Server
-	post   *http.Client
+	wire   *fakenode.Wire
+	addr   string
+	node   *rpc.Client
 	ctx    context.Context // ends with Close
 	close  func()
-	wg     sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows; no I/O is done under it
 	rules    []*Rule
 	changed  chan struct{} // closed when a call has met a rule
 	requests map[string]int
-	messages int
 	conns    map[net.Conn]struct{}
 	refusing bool
-	isClosed bool
 	muted    bool
 	view     *view // of a node that lags; nil: as it is
-	sockets  map[*socket]struct{}
+	subs     map[string]*subscription
+	nextSub  int
 }
 
 // StartProxy starts a proxy, which ends with the test.
@@ -62,28 +62,24 @@ func StartProxy(t T, target Endpoint) *Proxy {
 	// Not the test's context, which ends before the cleanups: clients that are closed by
 	// those may wait for an answer.
 	ctx, cancel := context.WithCancel(context.Background())
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	p := &Proxy{
-		t: t, target: target, ctx: ctx, changed: make(chan struct{}), requests: make(map[string]int),
-		conns: make(map[net.Conn]struct{}), sockets: make(map[*socket]struct{}),
-		// Its own connections, and redirects of the node are not followed but passed on.
-		post: &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		t: t, target: target, addr: ln.Addr().String(), ctx: ctx, changed: make(chan struct{}), requests: make(map[string]int),
+		conns: make(map[net.Conn]struct{}), subs: make(map[string]*subscription),
 	}
-	p.ln = &gate{Listener: ln, p: p}
-	p.server = &http.Server{Handler: http.HandlerFunc(p.serve), ReadHeaderTimeout: time.Minute}
+	p.node, err = rpc.DialOptions(ctx, target.URL(), rpc.WithHTTPClient(&http.Client{Transport: transport}))
+	if err != nil {
+		t.Fatalf("proxy: %v", err)
+	}
+	p.wire = &fakenode.Wire{Answer: p.answer, Gone: p.gone, Conns: p.conn, Beside: true}
+	p.wire.Serve(ln)
 	p.close = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.isClosed = true
-		p.mu.Unlock()
 		cancel()
-		p.server.Close()
-		p.Refuse() // WebSockets are not the server's any more
-		p.wg.Wait()
-		p.post.CloseIdleConnections()
-	})
-	p.wg.Go(func() {
-		if err := p.server.Serve(p.ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := p.wire.Close(); err != nil {
 			t.Logf("proxy: %v", err)
 		}
+		p.node.Close()
+		transport.CloseIdleConnections()
 	})
 	t.Cleanup(p.close)
 	return p
@@ -94,82 +90,33 @@ func StartProxy(t T, target Endpoint) *Proxy {
 func (p *Proxy) Close() { p.close() }
 
 // URL is the proxy's address for HTTP.
-func (p *Proxy) URL() string { return "http://" + p.ln.Addr().String() }
+func (p *Proxy) URL() string { return "http://" + p.addr }
 
 // WS is the proxy's address for WebSockets.
-func (p *Proxy) WS() string { return "ws://" + p.ln.Addr().String() }
+func (p *Proxy) WS() string { return "ws://" + p.addr }
 
-// Requests is how many calls of each method have come since the start or ResetCounts, those
-// in batches and those that were not forwarded too; Upgrade is a method of it.
+// Requests is how many calls of each method have come, those in batches and those that were
+// not forwarded too.
 func (p *Proxy) Requests() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.requests)
 }
 
-// Messages is how many HTTP requests and WebSocket messages with calls have come since the
-// start or ResetCounts; a batch is one.
-func (p *Proxy) Messages() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.messages
-}
-
-// notified says what becomes of a notification.
-func (p *Proxy) notified() (muted, lagging bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.muted, p.view != nil
-}
-
-// await waits until count, which is called under mu, is n at least.
-func (p *Proxy) await(what string, count func() int, n int) {
-	p.t.Helper()
-	timer := time.NewTimer(pollDeadline)
-	defer timer.Stop()
-	for {
-		p.mu.Lock()
-		now, changed := count(), p.changed
-		p.mu.Unlock()
-		if now >= n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			p.t.Fatalf("within %v %d came of: %s", pollDeadline, now, what)
-		}
-	}
-}
-
-// tellLocked wakes those that wait.
-func (p *Proxy) tellLocked() {
-	close(p.changed)
-	p.changed = make(chan struct{})
-}
-
-// ResetCounts sets what Requests and Messages count to zero.
-func (p *Proxy) ResetCounts() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.requests)
-	p.messages = 0
-}
-
 // Refuse closes every connection and, until Accept, every new one at once: a node that is
 // away.
 func (p *Proxy) Refuse() {
-	p.mu.Lock()
-	p.refusing = true
-	p.mu.Unlock()
+	p.refuse(true)
 	p.Disconnect()
 }
 
 // Accept ends Refuse.
-func (p *Proxy) Accept() {
+func (p *Proxy) Accept() { p.refuse(false) }
+
+func (p *Proxy) refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refusing = false
+	p.refusing = on
 }
 
 // Disconnect closes every connection; new ones are taken.
@@ -178,6 +125,23 @@ func (p *Proxy) Disconnect() {
 	conns := maps.Clone(p.conns)
 	p.mu.Unlock()
 	for c := range conns {
+		c.Close()
+	}
+	p.wire.CloseSockets()
+}
+
+// conn keeps the connections that are no WebSockets.
+func (p *Proxy) conn(c net.Conn, state http.ConnState) {
+	p.mu.Lock()
+	refused := p.refusing
+	switch state {
+	case http.StateNew:
+		p.conns[c] = struct{}{}
+	case http.StateHijacked, http.StateClosed:
+		delete(p.conns, c)
+	}
+	p.mu.Unlock()
+	if refused && state != http.StateClosed {
 		c.Close()
 	}
 }
@@ -190,187 +154,260 @@ func (p *Proxy) Mute(muted bool) {
 	p.muted = muted
 }
 
-// gate is the listener: it knows the open connections.
-type gate struct {
-	net.Listener
-	p *Proxy
+// job is one call of a message.
+type job struct {
+	method string
+	params []json.RawMessage
+	rule   *Rule  // that it meets
+	reply  *reply // nil: not known yet
+	edits  []func(result json.RawMessage) json.RawMessage
 }
 
-// known is a connection that says when it is closed.
-type known struct {
-	net.Conn
-	p *Proxy
+type reply struct {
+	result json.RawMessage
+	err    *fakenode.Error
 }
 
-func (g *gate) Accept() (net.Conn, error) {
-	for {
-		c, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
+// answer finds out what each call of a message meets, and asks the node for what is left.
+func (p *Proxy) answer(m *fakenode.Message) ([]fakenode.Reply, *fakenode.Instead) {
+	jobs, view := p.jobs(m)
+	for _, j := range jobs {
+		if !pause(p.ctx, j.rule.fault.delay) {
+			return nil, closed
 		}
-		k := &known{Conn: c, p: g.p}
-		if g.p.take(k) {
-			return k, nil
-		}
-		c.Close()
 	}
+	for _, j := range jobs {
+		if f := j.rule.fault; f.instead != nil && f.local {
+			j.rule.meet()
+			return nil, f.instead(m.Calls[slices.Index(jobs, j)].ID)
+		}
+	}
+	var asked []*job
+	for _, j := range jobs {
+		j.begin(p, view)
+		if j.reply == nil {
+			asked = append(asked, j)
+		}
+	}
+	if err := p.ask(m, asked); err != nil {
+		return nil, &fakenode.Instead{Status: http.StatusBadGateway}
+	}
+	var replies []fakenode.Reply
+	var instead *fakenode.Instead
+	for i, j := range jobs {
+		j.rule.meet()
+		if f := j.rule.fault; f.instead != nil {
+			instead = f.instead(m.Calls[i].ID)
+		}
+		if r := j.reply; r != nil {
+			for _, edit := range j.edits {
+				if r.err == nil {
+					r.result = edit(r.result)
+				}
+			}
+			replies = append(replies, fakenode.Reply{ID: m.Calls[i].ID, Result: r.result, Error: r.err})
+		}
+	}
+	return replies, instead
 }
 
-func (p *Proxy) take(c net.Conn) bool {
+func (p *Proxy) jobs(m *fakenode.Message) (jobs []*job, v *view) {
+	for _, c := range m.Calls {
+		j := &job{method: c.Method, rule: p.match(c.Method, c.Params)}
+		_ = json.Unmarshal(c.Params, &j.params) // no list: the node is asked without
+		jobs = append(jobs, j)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.refusing {
-		p.conns[c] = struct{}{}
-	}
-	return !p.refusing
+	return jobs, p.view
 }
 
-func (k *known) Close() error {
-	k.p.mu.Lock()
-	delete(k.p.conns, k)
-	k.p.mu.Unlock()
-	return k.Conn.Close()
-}
-
-// enter reports whether there is something left for Close to wait for; wg.Done ends it.
-func (p *Proxy) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.isClosed {
-		p.wg.Add(1)
-	}
-	return !p.isClosed
-}
-
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
-	if !p.enter() {
-		panic(http.ErrAbortHandler)
-	}
-	defer p.wg.Done()
-	switch {
-	case websocket.IsWebSocketUpgrade(r):
-		p.serveSocket(w, r)
-	case r.Method == http.MethodPost:
-		p.servePost(w, r)
-	default:
-		http.Error(w, "a node's proxy takes POST and WebSockets", http.StatusMethodNotAllowed)
-	}
-}
-
-func (p *Proxy) servePost(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return // the client has gone
-	}
-	ex, err := p.parse(body)
-	if err != nil {
-		p.writeHTTP(w, r, refusal(err))
+// begin does what needs no answer of the node.
+func (j *job) begin(p *Proxy, view *view) {
+	f := j.rule.fault
+	if f.reply != nil {
+		j.reply = &reply{f.reply.result, f.reply.err}
 		return
 	}
-	if !ex.wait(p.ctx) {
-		panic(http.ErrAbortHandler)
+	if view != nil {
+		view.bend(p, j)
 	}
-	out, local := ex.local()
-	if !local {
-		out = p.forwardPost(ex)
-	}
-	p.writeHTTP(w, r, out)
-}
-
-// forwardPost asks the node. Whether the client still waits does not matter: what it sent
-// is on its way.
-func (p *Proxy) forwardPost(ex *exchange) *outcome {
-	var id uint64
-	frame, err := ex.frame(func() uint64 { id++; return id })
-	if err != nil {
-		return refusal(err)
-	}
-	text, err := p.ask(frame)
-	if err != nil {
-		return &outcome{kind: status, status: http.StatusBadGateway, body: []byte(err.Error())}
-	}
-	answers := make(map[uint64]*answer)
-	if len(bytes.TrimSpace(text)) > 0 {
-		if answers, err = readAnswers(text); err != nil {
-			return &outcome{kind: status, status: http.StatusBadGateway, body: []byte(err.Error())}
-		}
-	}
-	return ex.after(answers)
-}
-
-// ask sends a message to the node over HTTP.
-func (p *Proxy) ask(frame []byte) ([]byte, error) {
-	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, p.target.URL(), bytes.NewReader(frame))
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	resp, err := p.post.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the node answered %s: %.200s", resp.Status, text)
-	}
-	return text, err
-}
-
-// refusal is the answer to a message that is none.
-func refusal(err error) *outcome {
-	return asBody(&answer{Version: "2.0", ID: orNull(nil), Error: RPCError(-32700, "parse error: "+err.Error()).replace(&job{}).Error})
-}
-
-// writeHTTP gives a client its outcome; nil is an answer without content.
-func (p *Proxy) writeHTTP(w http.ResponseWriter, r *http.Request, out *outcome) {
-	if out == nil {
-		out = &outcome{}
-	}
-	switch out.kind {
-	case raw:
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(out.body)
-	case silent:
-		select {
-		case <-r.Context().Done(): // the client gave up
-		case <-p.ctx.Done():
-		}
-		panic(http.ErrAbortHandler)
-	case closed:
-		panic(http.ErrAbortHandler)
-	case status:
-		if out.location != "" {
-			w.Header().Set("Location", out.location)
-		}
-		w.WriteHeader(out.status)
-		w.Write(out.body)
-	case stream:
-		w.Header().Set("Content-Type", "application/json")
-		if !out.writeTo(w) {
-			panic(http.ErrAbortHandler)
-		}
+	if f.edit != nil {
+		j.edits = append(j.edits, f.edit)
 	}
 }
 
-// writeTo writes a stream until its end, or until nobody reads any more, which is false.
-func (o *outcome) writeTo(w io.Writer) bool {
-	const tail = `"}`
-	zeros := bytes.Repeat([]byte("0"), 64<<10)
-	left := o.bytes - int64(len(o.body)+len(tail))
-	if _, err := w.Write(o.body); err != nil {
+func pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
 		return false
 	}
-	for o.bytes < 0 || left > 0 {
-		chunk := zeros
-		if o.bytes >= 0 {
-			chunk = zeros[:min(int64(len(zeros)), left)]
-			left -= int64(len(chunk))
+}
+
+// ask asks the node. Whether the client still waits does not matter: what it sent is on its
+// way. An answer that the node leaves out of a batch is left out.
+func (p *Proxy) ask(m *fakenode.Message, jobs []*job) error {
+	var batch []rpc.BatchElem
+	var of []*job
+	for _, j := range jobs {
+		if m.Socket != nil && (j.method == "eth_subscribe" || j.method == "eth_unsubscribe") {
+			j.reply = p.subscription(m, j)
+			continue
 		}
-		if _, err := w.Write(chunk); err != nil {
-			return false
+		args := make([]any, len(j.params))
+		for i, a := range j.params {
+			args[i] = a
+		}
+		of = append(of, j)
+		batch = append(batch, rpc.BatchElem{Method: j.method, Args: args, Result: new(json.RawMessage)})
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	if err := p.node.BatchCallContext(p.ctx, batch); err != nil {
+		return err
+	}
+	for i, e := range batch {
+		if !errors.Is(e.Error, rpc.ErrMissingBatchResponse) {
+			of[i].reply = &reply{*e.Result.(*json.RawMessage), asRPC(e.Error)}
 		}
 	}
-	_, err := io.WriteString(w, tail)
-	return err == nil
+	return nil
+}
+
+// asRPC is a node's error as it said it.
+func asRPC(err error) *fakenode.Error {
+	if err == nil {
+		return nil
+	}
+	e := &fakenode.Error{Code: -32000, Message: err.Error()}
+	if coded, ok := errors.AsType[rpc.Error](err); ok {
+		e.Code = coded.ErrorCode()
+	}
+	if with, ok := errors.AsType[rpc.DataError](err); ok && with.ErrorData() != nil {
+		e.Data, _ = json.Marshal(with.ErrorData()) // it was JSON
+	}
+	return e
+}
+
+// result asks the node itself for the result of a call.
+func (p *Proxy) result(result any, method string, params ...any) error {
+	return p.node.CallContext(p.ctx, result, method, params...)
+}
+
+// subscription is one of a client's, and its twin at the node. mu is held while it is told.
+type subscription struct {
+	socket *fakenode.Socket
+	twin   *rpc.Client
+	sub    *rpc.ClientSubscription
+
+	mu       sync.Mutex
+	withheld []json.RawMessage // while the node lags
+}
+
+// maxWithheld bounds what a lagging node keeps; the oldest are dropped.
+const maxWithheld = 1024
+
+func (p *Proxy) subscription(m *fakenode.Message, j *job) *reply {
+	if j.method == "eth_unsubscribe" {
+		var id string
+		if len(j.params) > 0 {
+			_ = json.Unmarshal(j.params[0], &id) // no text is the id of none
+		}
+		known := p.end(func(at string, _ *subscription) bool { return at == id })
+		return &reply{json.RawMessage(fmt.Sprint(known)), nil}
+	}
+	args := make([]any, len(j.params))
+	for i, a := range j.params {
+		args[i] = a
+	}
+	s, events := &subscription{socket: m.Socket}, make(chan json.RawMessage)
+	var err error
+	if s.twin, err = rpc.DialContext(p.ctx, p.target.WS()); err == nil {
+		if s.sub, err = s.twin.Subscribe(p.ctx, "eth", events, args...); err != nil {
+			s.twin.Close()
+		}
+	}
+	if err != nil {
+		return &reply{nil, asRPC(err)}
+	}
+	p.mu.Lock()
+	p.nextSub++
+	id := fmt.Sprintf("0x%x", p.nextSub)
+	p.subs[id] = s
+	p.mu.Unlock()
+	before := m.After
+	m.After = func() {
+		before()
+		p.wire.Go(func() { p.tell(s, id, events) })
+	}
+	return &reply{quoted(id), nil}
+}
+
+// end ends subscriptions, and reports whether there were some.
+func (p *Proxy) end(which func(id string, s *subscription) bool) bool {
+	var ended []*subscription
+	p.mu.Lock()
+	for id, s := range p.subs {
+		if which(id, s) {
+			ended = append(ended, s)
+			delete(p.subs, id)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.twin.Close()
+	}
+	return len(ended) > 0
+}
+
+func (p *Proxy) gone(socket *fakenode.Socket) {
+	p.end(func(_ string, s *subscription) bool { return s.socket == socket })
+}
+
+// tell hands on what a subscription brings until it ends. With the node the client's
+// connection ends.
+func (p *Proxy) tell(s *subscription, id string, events <-chan json.RawMessage) {
+	for {
+		select {
+		case e := <-events:
+			p.mu.Lock()
+			muted, lags := p.muted, p.view != nil
+			p.mu.Unlock()
+			s.mu.Lock()
+			if !muted {
+				s.withheld = append(s.withheld, e)
+			}
+			if !lags || !isOfABlock(e) {
+				s.tellLocked(id)
+			}
+			s.withheld = s.withheld[max(0, len(s.withheld)-maxWithheld):]
+			s.mu.Unlock()
+		case err := <-s.sub.Err():
+			if err != nil {
+				s.socket.Close()
+			}
+			return
+		}
+	}
+}
+
+func (s *subscription) tellLocked(id string) {
+	for _, e := range s.withheld {
+		s.socket.Event(id, e)
+	}
+	s.withheld = nil
+}
+
+// isOfABlock reports whether a notification is a head or a log.
+func isOfABlock(event json.RawMessage) bool {
+	var of struct{ ParentHash, BlockHash *string }
+	return json.Unmarshal(event, &of) == nil && (of.ParentHash != nil || of.BlockHash != nil)
 }

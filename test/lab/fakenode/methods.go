@@ -7,10 +7,8 @@ import (
 	"strings"
 )
 
-// usual answers a method as a node does.
-func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// usualLocked answers a method as a node does.
+func (n *Node) usualLocked(method string, params []json.RawMessage, s *Socket) (any, error) {
 	switch method {
 	case "eth_chainId":
 		return Quantity(n.chainID), nil
@@ -40,9 +38,6 @@ func (n *Node) usual(method string, params []json.RawMessage, s *socket) (any, e
 	case "eth_sendRawTransaction":
 		return nil, errors.New("fakenode: On says what is answered to transactions")
 	case "eth_subscribe", "eth_unsubscribe":
-		if s == nil {
-			return nil, &Error{Code: -32000, Message: "notifications not supported"}
-		}
 		return n.subscriptionLocked(method, params, s)
 	}
 	return nil, &Error{Code: -32601, Message: "the method " + method + " does not exist/is not available"}

@@ -3,7 +3,6 @@ package fakenode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 )
@@ -23,35 +22,37 @@ func (n *Net) Dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	n.mu.Lock()
 	l := n.listeners[addr]
 	n.mu.Unlock()
+	refused := &net.OpError{Op: "dial", Net: network, Err: errors.New("connection to " + addr + " refused")}
 	if l == nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connection to %s refused", addr)}
+		return nil, refused
 	}
 	here, there := net.Pipe()
 	select {
 	case l.conns <- there:
 		return here, nil
 	case <-l.closed:
-		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+		return nil, refused
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // listen takes the connections to an address.
-func (n *Net) listen(addr string) *listener {
+func (n *Net) listen(host string) *listener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &listener{net: n, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
-	n.listeners[addr] = l
+	l := &listener{host: host, conns: make(chan net.Conn), closed: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.closed) })
+	n.listeners[host] = l
 	return l
 }
 
+// listener is its own address.
 type listener struct {
-	net    *Net
-	addr   string
+	host   string
 	conns  chan net.Conn
-	once   sync.Once
 	closed chan struct{}
+	close  func()
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -64,20 +65,11 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 func (l *listener) Close() error {
-	l.once.Do(func() {
-		close(l.closed)
-		l.net.mu.Lock()
-		defer l.net.mu.Unlock()
-		if l.net.listeners[l.addr] == l {
-			delete(l.net.listeners, l.addr)
-		}
-	})
+	l.close()
 	return nil
 }
 
-func (l *listener) Addr() net.Addr { return addr(l.addr) }
+func (l *listener) Addr() net.Addr { return l }
 
-type addr string
-
-func (a addr) Network() string { return "memory" }
-func (a addr) String() string  { return string(a) }
+func (l *listener) Network() string { return "memory" }
+func (l *listener) String() string  { return l.host }

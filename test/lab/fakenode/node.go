@@ -4,6 +4,7 @@
 // A [Chain] is a tree of blocks, which the test grows; each [Node] shows the branch that it
 // was told of, and nothing above. Several nodes of one chain may lag, fork, or lose their
 // finality. What a node should answer otherwise the test says method by method ([Node.On]).
+// A [Wire] is how it speaks, which test/interop's proxy before real nodes does as well.
 //
 // Promises: a node is on a real port ([Serve]), or on a network in memory ([New] on a [Net])
 // that works in a bubble of testing/synctest. It answers at once, in the order of the
@@ -12,37 +13,23 @@
 // Not promised: any check of a transaction. What was sent is in no pool and no
 // block unless the test puts it there; there is no signature, balance or execution.
 //
-// A node owns one goroutine that accepts and one for each connection, which end with the
+// A Wire owns a goroutine that accepts and those of its connections, which end with the
 // test, or with Close. All methods may be called by many goroutines: Chain.mu guards the
 // tree, Node.mu what a node shows; neither is held while something is written.
 package fakenode
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/gorilla/websocket"
 )
 
-// Error is a refusal.
-type Error struct {
-	Code    int             `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data,omitempty"`
-}
-
-// Error returns the message.
-func (e *Error) Error() string { return e.Message }
-
-// ErrSilent is returned by a Handler that never answers. Over HTTP the answer is empty.
+// ErrSilent is returned by a Handler that never answers.
 var ErrSilent = errors.New("fakenode: no answer")
 
 // ErrUsual is returned by a Handler that leaves a question to the node.
@@ -56,6 +43,7 @@ type Node struct {
 	// Host is where it is reached.
 	Host  string
 	chain *Chain
+	wire  *Wire
 
 	mu       sync.Mutex // guards what follows
 	chainID  int64
@@ -67,36 +55,51 @@ type Node struct {
 	raw      func(w http.ResponseWriter, r *http.Request, body []byte) bool
 	maxBatch int  // batches of more calls are refused; 0: none
 	mute     bool // subscriptions are taken and never served
-	sockets  map[*socket]bool
-	requests int
+	subs     map[string]subscription
 	batches  []int // the sizes of requests
 	calls    map[string]int
 	auth     []string
-	nextSub  int
+	nextSub  int64
+}
+
+type subscription struct {
+	to   *Socket
+	kind string
 }
 
 // New starts a node that has only the first block of a chain. It ends with the test.
 func New(t testing.TB, net *Net, host string, c *Chain, chainID int64) *Node {
 	t.Helper()
-	n := newNode(host, c, chainID)
-	l := net.listen(host)
-	server := &http.Server{Handler: n}
-	var serving sync.WaitGroup
-	serving.Go(func() { server.Serve(l) })
-	t.Cleanup(func() {
-		server.Close()
-		n.CloseSockets()
-		serving.Wait()
-	})
+	n := serve(net.listen(host), host, c, chainID)
+	t.Cleanup(func() { _ = n.Close() })
 	return n
 }
 
-func newNode(host string, c *Chain, chainID int64) *Node {
-	return &Node{
-		Host: host, chain: c, chainID: chainID, head: c.First(),
-		code: map[string]string{}, handlers: map[string]Handler{}, sockets: map[*socket]bool{}, calls: map[string]int{},
+// Serve starts a node that has only the first block of a chain, on a free port of
+// 127.0.0.1. Close ends it.
+func Serve(c *Chain, chainID int64) (*Node, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
 	}
+	return serve(l, l.Addr().String(), c, chainID), nil
 }
+
+func serve(l net.Listener, host string, c *Chain, chainID int64) *Node {
+	n := &Node{
+		Host: host, chain: c, chainID: chainID, head: c.First(),
+		code: map[string]string{}, handlers: map[string]Handler{}, calls: map[string]int{}, subs: map[string]subscription{},
+	}
+	n.wire = &Wire{Answer: n.answer, First: n.first, Gone: n.gone}
+	n.wire.Serve(l)
+	return n
+}
+
+// URL is where the node answers over HTTP.
+func (n *Node) URL() string { return "http://" + n.Host }
+
+// Close ends the node and waits for it.
+func (n *Node) Close() error { return n.wire.Close() }
 
 func (n *Node) locked(f func()) {
 	n.mu.Lock()
@@ -106,25 +109,17 @@ func (n *Node) locked(f func()) {
 
 // SetHead makes b the newest block, and tells subscribers.
 func (n *Node) SetHead(b *Block) {
-	n.mu.Lock()
-	n.head = b
-	var all []*socket
-	for s := range n.sockets {
-		if !n.mute {
-			all = append(all, s)
-		}
-	}
-	n.mu.Unlock()
-	for _, s := range all {
-		s.event("newHeads", b.JSON(false))
+	mute := false
+	n.locked(func() { n.head, mute = b, n.mute })
+	if !mute {
+		n.Emit("newHeads", b.JSON(false))
 	}
 }
 
 // Head returns the newest block.
-func (n *Node) Head() *Block {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.head
+func (n *Node) Head() (b *Block) {
+	n.locked(func() { b = n.head })
+	return b
 }
 
 // SetFinal makes b the block with the tag finalized; nil: there is none.
@@ -157,146 +152,80 @@ func (n *Node) RefuseBatches(max int) { n.locked(func() { n.maxBatch = max }) }
 func (n *Node) Mute(on bool) { n.locked(func() { n.mute = on }) }
 
 // Requests returns how many requests came: a batch is one.
-func (n *Node) Requests() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.requests
-}
+func (n *Node) Requests() int { return len(n.Batches()) }
 
 // Batches returns how many calls each request had.
-func (n *Node) Batches() []int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]int(nil), n.batches...)
+func (n *Node) Batches() (sizes []int) {
+	n.locked(func() { sizes = slices.Clone(n.batches) })
+	return sizes
 }
 
 // Calls returns how often a method was called.
-func (n *Node) Calls(method string) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.calls[method]
+func (n *Node) Calls(method string) (count int) {
+	n.locked(func() { count = n.calls[method] })
+	return count
 }
 
 // Auth returns the Authorization headers that came.
-func (n *Node) Auth() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]string(nil), n.auth...)
+func (n *Node) Auth() (headers []string) {
+	n.locked(func() { headers = slices.Clone(n.auth) })
+	return headers
 }
 
-// ServeHTTP answers a request, or upgrades it to a WebSocket.
-func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	n.locked(func() { n.auth = append(n.auth, r.Header.Get("Authorization")) })
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
+func (n *Node) first(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	n.mu.Lock()
+	n.auth = append(n.auth, r.Header.Get("Authorization"))
 	raw := n.raw
 	n.mu.Unlock()
-	if raw != nil && raw(w, r, body) {
-		return
-	}
-	if websocket.IsWebSocketUpgrade(r) {
-		n.upgrade(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(n.answer(body, nil))
+	return raw != nil && raw(w, r, body)
 }
 
-type request struct {
-	ID     json.RawMessage   `json:"id"`
-	Method string            `json:"method"`
-	Params []json.RawMessage `json:"params"`
-}
-
-type reply struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id"`
-	Result  any             `json:"result,omitempty"`
-	Error   *Error          `json:"error,omitempty"`
-	silent  bool
-}
-
-// answer returns what is answered to a request; s is the WebSocket that it came over.
-func (n *Node) answer(body []byte, s *socket) []byte {
-	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		var q request
-		if json.Unmarshal(body, &q) != nil {
-			return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}})
-		}
-		n.note(q)
-		r := n.one(q, s)
-		if r.silent {
-			return nil
-		}
-		return encode(r)
-	}
-	var all []request
-	if json.Unmarshal(body, &all) != nil || len(all) == 0 {
-		return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}})
-	}
-	n.note(all...)
+// answer answers one call after the other.
+func (n *Node) answer(m *Message) (replies []Reply, instead *Instead) {
 	n.mu.Lock()
-	maxCalls := n.maxBatch
+	n.batches = append(n.batches, len(m.Calls))
+	for _, c := range m.Calls {
+		n.calls[c.Method]++
+	}
+	refused := n.maxBatch > 0 && len(m.Calls) > n.maxBatch
 	n.mu.Unlock()
-	if maxCalls > 0 && len(all) > maxCalls { // as go-ethereum says it
-		return encode([]reply{{Version: "2.0", ID: all[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}})
+	if refused { // as go-ethereum says it
+		return []Reply{{ID: m.Calls[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}}, nil
 	}
-	replies := make([]reply, len(all))
-	for i, q := range all {
-		replies[i] = n.one(q, s)
+	for _, c := range m.Calls {
+		result, err := n.one(c, m.Socket)
+		r := Reply{ID: c.ID}
+		switch e := err.(type) {
+		case nil:
+			r.Result = encode(result)
+		case *Error:
+			r.Error = e
+		default:
+			if errors.Is(err, ErrSilent) {
+				return nil, &Instead{Silent: true}
+			}
+			r.Error = &Error{Code: -32000, Message: err.Error()}
+		}
+		replies = append(replies, r)
 	}
-	return encode(replies)
+	return replies, nil
 }
 
-func (n *Node) note(all ...request) {
+func (n *Node) one(c Call, s *Socket) (any, error) {
+	var params []json.RawMessage
+	if json.Unmarshal(c.Params, &params) != nil {
+		params = nil
+	}
+	var h Handler
+	n.locked(func() { h = n.handlers[c.Method] })
+	if h != nil {
+		if result, err := h(params); !errors.Is(err, ErrUsual) {
+			return result, err
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.requests++
-	n.batches = append(n.batches, len(all))
-	for _, q := range all {
-		n.calls[q.Method]++
-	}
-}
-
-func encode(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("fakenode: %v", err))
-	}
-	return data
-}
-
-// null is a result that is null.
-var null = json.RawMessage("null")
-
-func (n *Node) one(q request, s *socket) reply {
-	r := reply{Version: "2.0", ID: q.ID}
-	n.mu.Lock()
-	h := n.handlers[q.Method]
-	n.mu.Unlock()
-	result, err := any(nil), ErrUsual
-	if h != nil {
-		result, err = h(q.Params)
-	}
-	if errors.Is(err, ErrUsual) {
-		result, err = n.usual(q.Method, q.Params, s)
-	}
-	switch e := err.(type) {
-	case nil:
-		r.Result = result
-		if result == nil {
-			r.Result = null
-		}
-	case *Error:
-		r.Error = e
-	default:
-		r.silent = errors.Is(err, ErrSilent)
-		r.Error = &Error{Code: -32000, Message: err.Error()}
-	}
-	return r
+	return n.usualLocked(c.Method, params, s)
 }
 
 // text reads a parameter that is a string; anything else is "".
@@ -306,3 +235,69 @@ func text(params []json.RawMessage, i int) (s string) {
 	}
 	return strings.ToLower(s)
 }
+
+// Emit tells all subscribers of a kind, such as logs.
+func (n *Node) Emit(kind string, result any) {
+	to := map[string]*Socket{}
+	n.locked(func() {
+		for id, s := range n.subs {
+			if s.kind == strings.ToLower(kind) {
+				to[id] = s.to
+			}
+		}
+	})
+	for id, s := range to {
+		s.Event(id, result)
+	}
+}
+
+// subscriptionLocked opens or ends one.
+func (n *Node) subscriptionLocked(method string, params []json.RawMessage, s *Socket) (any, error) {
+	if s == nil {
+		return nil, &Error{Code: -32000, Message: "notifications not supported"}
+	}
+	if method == "eth_unsubscribe" {
+		_, open := n.subs[text(params, 0)]
+		delete(n.subs, text(params, 0))
+		return open, nil
+	}
+	n.nextSub++
+	id := Quantity(n.nextSub)
+	n.subs[id] = subscription{s, text(params, 0)}
+	return id, nil
+}
+
+func (n *Node) gone(s *Socket) {
+	n.locked(func() {
+		for id, sub := range n.subs {
+			if sub.to == s {
+				delete(n.subs, id)
+			}
+		}
+	})
+}
+
+// Subscribed returns how many subscriptions of a kind are open.
+func (n *Node) Subscribed(kind string) (count int) {
+	n.locked(func() {
+		for _, s := range n.subs {
+			if s.kind == strings.ToLower(kind) {
+				count++
+			}
+		}
+	})
+	return count
+}
+
+// Write sends bytes as they are over all WebSockets.
+func (n *Node) Write(data string) {
+	for _, s := range n.wire.Sockets() {
+		s.Write([]byte(data))
+	}
+}
+
+// Sockets returns how many WebSockets are open.
+func (n *Node) Sockets() int { return len(n.wire.Sockets()) }
+
+// CloseSockets breaks all WebSockets.
+func (n *Node) CloseSockets() { n.wire.CloseSockets() }
