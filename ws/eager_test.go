@@ -4,8 +4,6 @@ package ws
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -61,43 +59,6 @@ func TestWhatIsReadAtOnceIsHandedOutInPiecesOfAnySizeAndNothingIsKept(t *testing
 		}
 		if tr.eager.buffered() {
 			t.Errorf("%s pieces: a buffer is kept although everything was read", name)
-		}
-	}
-}
-
-func TestLargeMessagesInOneFrameEachAreReadInOrder(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	const calls = 80
-	for round := range 3 { // the second finds a large buffer in the pool
-		var b strings.Builder
-		for i := range calls {
-			fmt.Fprintf(&b, `,{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":{"signer":"s%03d-%s"}}`, i, i, strings.Repeat("x", 120))
-		}
-		batch := "[" + b.String()[1:] + "]"
-		if len(batch) < readBytes+readBytes/2 {
-			t.Fatalf("only %d bytes", len(batch))
-		}
-		// As foreign clients send it: one frame, and the next right behind it.
-		_, err := c.conn.NetConn().Write(append(text(batch), text(batch)...))
-		must(t, err)
-		for range 2 {
-			var replies []struct {
-				ID     int
-				Result struct{ Nonce int64 }
-				Error  any
-			}
-			_, answer, err := c.conn.ReadMessage()
-			must(t, err)
-			must(t, json.Unmarshal(answer, &replies))
-			if len(replies) != calls {
-				t.Fatalf("round %d: %d replies, want %d: %.200s", round, len(replies), calls, answer)
-			}
-			for _, r := range replies {
-				if r.Error != nil {
-					t.Fatalf("round %d: id %d: %v", round, r.ID, r.Error)
-				}
-			}
 		}
 	}
 }

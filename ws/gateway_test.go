@@ -38,13 +38,15 @@ type setup struct {
 	inprocess.Config
 	ws      Config
 	headers time.Duration // how long those of a request may take, of startRaw
-	locks   guard.Locks   // nil: there is no guard
+	serve   func(testing.TB, *http.Server) (address string, stop func())
+	locks   guard.Locks // nil: there is no guard
 	guard   guard.Config
 }
 
 func defaults() setup {
 	return setup{
 		Config: inprocess.Defaults(),
+		serve:  inprocess.Serve,
 		ws: Config{
 			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000,
 			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
@@ -86,7 +88,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	g.srv, err = New(g.Service, g.Hub, g.Encode, s.ws, g.Set, g.Metrics, g.Logger)
 	must(t, err)
 	var stopHTTP func()
-	g.address, stopHTTP = inprocess.Serve(t, &http.Server{Handler: g.srv})
+	g.address, stopHTTP = s.serve(t, &http.Server{Handler: g.srv, ConnState: g.srv.ConnState})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -116,16 +118,6 @@ func (g *gateway) next(signer string) int64 {
 	l, err := g.Store.Load(g.Context(), []nonce.SignerNeed{{Signer: signer}})
 	must(g.TB, err)
 	return l.Signers[0].Signer.Next
-}
-
-// ownSigner returns a name, made from the given one, of a signer that the node owns.
-func (g *gateway) ownSigner(name string) string {
-	for i := 0; ; i++ {
-		signer := fmt.Sprintf("%s-%d", name, i)
-		if g.Service.Owned() == 0 || g.Service.Shards()[nonce.ShardOf(signer, g.Store.Shards())].Mine {
-			return signer
-		}
-	}
 }
 
 // moves gives the shard of a signer to another node, and returns once the service knows.

@@ -2,14 +2,12 @@ package ws
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 
 	"noncegate/internal/guard"
 	"noncegate/nonce"
 	"noncegate/test/lab/wait"
-	"noncegate/wire"
 )
 
 // locksmith is Locks in memory, of which a test knows each step, and which it can
@@ -92,19 +90,6 @@ func TestAStopGivesTheLocksBack(t *testing.T) {
 	if n := locks.Len(); n != 0 {
 		t.Errorf("%d locks are left", n)
 	}
-}
-
-func TestOnePrincipalCannotKeepTheLocksOfAll(t *testing.T) {
-	const keep = `{"key":"%d","keep":true}`
-	g := guardedGateway(t, known("ada", "eve"), withLocks(newLocksmith()), func(s *setup) { s.guard.KeptEach = 2 })
-	eve := g.as("eve")
-	for i := range 2 {
-		eve.ask("1", "nonce_allocate", guarded("a", fmt.Sprintf(keep, i)))
-	}
-	if data := eve.askRefused("2", "nonce_allocate", guarded("a", fmt.Sprintf(keep, 2)), "server_busy"); data["stage"] != wire.StageGuard {
-		t.Errorf("refused with %v, want stage guard", data)
-	}
-	g.as("ada").ask("1", "nonce_allocate", guarded("a", fmt.Sprintf(keep, 0)))
 }
 
 // awaitNoLines returns when nothing is in line on the only connection.

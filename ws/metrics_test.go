@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,34 +9,10 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
-	"noncegate/nonce/memstore"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 	"noncegate/writer"
 )
-
-func TestARepliedUnknownOutcomeIsCounted(t *testing.T) {
-	g := startGateway(t)
-	c := g.dial()
-	cut := func(memstore.Call) error { return errors.New("the connection broke") }
-	g.Store.SetHooks(memstore.Hooks{Before: cut})
-	c.request("1", "nonce_allocate", `["a"]`)
-	c.wantError("1", "unavailable") // the acquire: nothing was tried
-	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 1, "unknown_outcomes_total": 0})
-	g.Store.SetHooks(memstore.Hooks{})
-	c.ask("2", "nonce_allocate", `["a"]`)
-	g.Store.SetHooks(memstore.Hooks{Before: cut})
-	c.askRefused("3", "nonce_allocate", `["a"]`, "unavailable")
-	g.WantMetrics(map[string]float64{"refused_total{unavailable}": 2, "unknown_outcomes_total": 1})
-}
-
-func TestWhatAnotherNodeIsToldIsCountedApart(t *testing.T) {
-	g := startGateway(t)
-	c := g.dialWith(asNode("n2"))
-	g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error { return errors.New("the connection broke") }})
-	c.askRefused("1", "nonce_allocate", `["a"]`, "unavailable")
-	g.WantMetrics(map[string]float64{"node_refused_total{unavailable}": 1, "refused_total{unavailable}": 0})
-}
 
 func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
 	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,66 +85,82 @@ func (g *gateway) slipOnce() {
 	})
 }
 
-// Whatever the way to the service is: on the read goroutine, in an array, or from a line. What
-// the requests hold is looked at when the gateway stops, too.
-func TestWhatAMistakeInASubmitEndsGivesItsPlacesBack(t *testing.T) {
-	plain := func(id string) string {
-		return `{"jsonrpc":"2.0","id":"` + id + `","method":"nonce_allocate","params":["a"]}`
+// Wherever a mistake is met, on the read goroutine, in an array, or in line: its connection
+// ends, no other one does, and what its requests held is free again.
+func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
+	ask := func(id, method, params string) string {
+		return `{"jsonrpc":"2.0","id":"` + id + `","path":7,"method":"` + method + `","params":` + params + `}`
 	}
-	locked := func(id string) string {
-		return `{"jsonrpc":"2.0","id":"` + id + `","method":"nonce_allocate","params":` + guarded("a", `{"key":"`+id+`"}`) + `}`
-	}
-	for name, frames := range map[string][]string{
-		"alone":             {plain("1")},
-		"in an array":       {"[" + plain("1") + "," + plain("2") + "]"},
-		"in line":           {locked("1"), locked("2"), plain("3")},
-		"in line, an array": {"[" + locked("1") + "," + locked("2") + "," + plain("3") + "]"},
+	plain := func(id string) string { return ask(id, "nonce_allocate", `["a"]`) }
+	locked := func(id string) string { return ask(id, "nonce_allocate", guarded("a", `{"key":"`+id+`"}`)) }
+	slip := ask("s", "slip", `[]`)
+	const atReserve, atSubmit = true, false
+	for name, c := range map[string]struct {
+		frames  []string
+		reserve bool
+		wait    int  // so many requests wait for a lock
+		unknown bool // the outcome is told
+	}{
+		"in a method":           {[]string{slip}, atSubmit, 0, false},
+		"in a method, an array": {[]string{"[" + plain("1") + "," + slip + "]"}, atReserve, 0, false},
+		"at a reservation":      {[]string{"[" + plain("1") + "," + ask("2", "nonce_status", `["b"]`) + "]"}, atReserve, 0, false},
+		"alone":                 {[]string{plain("1")}, atSubmit, 0, true},
+		"in an array":           {[]string{"[" + plain("1") + "," + plain("2") + "]"}, atSubmit, 0, true},
+		"in line":               {[]string{locked("1"), locked("2"), plain("3")}, atSubmit, 3, false}, // the lock is given back first
+		"in line, an array":     {[]string{"[" + locked("1") + "," + locked("2") + "," + plain("3") + "]"}, atSubmit, 3, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			locks := newLocksmith()
-			open := locks.close()
-			defer open()
-			g := startGateway(t, withLocks(locks))
-			g.dial().ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-			g.slipOnce()
-			c := g.dial()
-			for _, frame := range frames {
-				c.send(frame)
+		for by, headers := range map[string]http.Header{"a client": nil, "a node": asNode("n2")} {
+			if headers != nil && c.wait > 0 {
+				continue // what a node brings is not guarded
 			}
-			if strings.Contains(frames[0], "guard") {
-				g.awaitInflight(max(len(frames), strings.Count(frames[0], "jsonrpc")))
-			}
-			open()
-			c.wantClosed(websocket.CloseInternalServerErr)
-			inTime := !strings.Contains(frames[0], "guard") // else the lock is given back first
-			if inTime && !strings.Contains(show(c.replies)+show(c.batches), `"outcome":"unknown"`) {
-				t.Errorf("got %v %v, want an unknown outcome", c.replies, c.batches)
-			}
-			wait.Until(t, "every slot", func() bool {
-				used, _ := g.Service.Queued()
-				return g.srv.clients.inflight.Used()+used+g.PostDB.Reserved() == 0
+			t.Run(name+" of "+by, func(t *testing.T) {
+				locks := newLocksmith()
+				open := locks.close()
+				defer open()
+				g := startGateway(t, withLocks(locks))
+				sound := g.dial()
+				sound.ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+				slips := g.srv.nowhere
+				slips.run = func(_ *conn, r *request, _ []byte) *wire.Error {
+					r.act = func() (any, *wire.Error) { panic("a mistake") }
+					return nil
+				}
+				g.srv.endpoints["slip"] = slips
+				if c.reserve {
+					g.srv.service = panicking{g.Service}
+				} else {
+					g.slipOnce()
+				}
+				client := g.dialWith(headers)
+				client.settle()
+				peers := slices.DeleteFunc(g.srv.conns.all(), func(c *conn) bool { return c.peer == nil })
+				for _, frame := range c.frames {
+					if headers == nil {
+						frame = strings.ReplaceAll(frame, `"path":7,`, "")
+					}
+					client.send(frame)
+				}
+				if c.wait > 0 {
+					g.awaitInflight(c.wait)
+				}
+				open()
+				client.wantClosed(websocket.CloseInternalServerErr)
+				if told := show(client.replies) + show(client.batches); c.unknown && !strings.Contains(told, `"outcome":"unknown"`) {
+					t.Errorf("got %s, want an unknown outcome", told)
+				}
+				wait.Until(t, "every slot and lock", func() bool {
+					used, _ := g.Service.Queued()
+					return g.srv.clients.inflight.Used()+g.srv.nodes.inflight.Used()+used+g.PostDB.Reserved()+locks.Len() == 0
+				})
+				for _, c := range peers { // the path of what has ended is of nobody
+					wait.Until(t, "the end of the paths", func() bool { c.peer.mu.Lock(); defer c.peer.mu.Unlock(); return len(c.peer.streams) == 0 })
+				}
+				if n := g.srv.Panics(); n != 1 {
+					t.Errorf("%d panics counted, want 1", n)
+				}
+				sound.ask("2", "gateway_info", `[]`)
 			})
-			wait.Until(t, "every lock", func() bool { return locks.Len() == 0 })
-			if n := g.srv.Panics(); n != 1 {
-				t.Errorf("%d panics counted, want 1", n)
-			}
-		})
-	}
-}
-
-// What another node brings has a path, which is of nobody when the request has ended.
-func TestAMistakeInASubmitEndsTheRequestOfAnotherNodeToo(t *testing.T) {
-	g := startGateway(t)
-	g.slipOnce()
-	c := g.dialWith(asNode("n2"))
-	c.send(`{"jsonrpc":"2.0","id":"1","path":7,"method":"nonce_allocate","params":["a"]}`)
-	peer := g.anyConn().peer
-	c.wantClosed(websocket.CloseInternalServerErr)
-	wait.Until(t, "every slot", func() bool { return g.srv.nodes.inflight.Used() == 0 })
-	peer.mu.Lock()
-	defer peer.mu.Unlock()
-	if len(peer.streams) != 0 {
-		t.Errorf("%d streams are left", len(peer.streams))
+		}
 	}
 }
 

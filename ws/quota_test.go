@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/gorilla/websocket"
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
@@ -175,81 +169,4 @@ func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
 	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
 	g.WantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
-}
-
-// A principal that asks as fast as it can is held to its quota, and costs the others
-// neither an answer nor their turn.
-func TestAGreedyPrincipalDoesNotSlowAModestOne(t *testing.T) {
-	const rate, burst, asks = 50, 100, 200
-	g := limitedGateway(t, map[string]access.Quota{"greedy": {RequestsPerSecond: rate, Burst: burst}, "modest": {}})
-	began := time.Now()
-	stop := make(chan struct{})
-	var granted, refused atomic.Int64
-	var greedy sync.WaitGroup
-	for range 4 {
-		c := g.as("greedy")
-		greedy.Go(func() { // writes as fast as it is read
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					_ = c.conn.Close()
-					return
-				default:
-				}
-				_ = c.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-				if c.conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"nonce_allocate","params":["g"]}`, i)) != nil {
-					<-stop
-					_ = c.conn.Close()
-					return
-				}
-			}
-		})
-		greedy.Go(func() {
-			for {
-				_, frame, err := c.conn.ReadMessage()
-				switch {
-				case err != nil:
-					return
-				case bytes.Contains(frame, []byte("result")):
-					granted.Add(1)
-				default:
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	modest := g.as("modest")
-	for i := range asks {
-		modest.ask(fmt.Sprint(i), "nonce_allocate", `["m"]`)
-	}
-	took := time.Since(began)
-	close(stop)
-	greedy.Wait()
-	took = max(took, time.Since(began))
-	limit := float64(burst) + rate*took.Seconds() + 1
-	if n := g.next("g"); float64(n) > limit || n == 0 {
-		t.Errorf("the greedy one took %d nonces in %v, at most %.0f are its quota", n, took, limit)
-	}
-	// Each of its 4 connections is refused a hundred times a second at most.
-	if n := float64(refused.Load()); n > 4*(1+took.Seconds()/minRest.Seconds()) {
-		t.Errorf("the greedy one was refused %.0f times in %v", n, took)
-	}
-	t.Logf("in %v: modest %d of %d, greedy %d granted and %d refused", took, asks, asks, granted.Load(), refused.Load())
-}
-
-// TestABatchThatIsTooLargeForAQuotaRests: it is refused for ever, and read and answered each time.
-func TestABatchThatIsTooLargeForAQuotaRests(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 1, Burst: 5}})
-	c := g.as("ada")
-	one := `{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`
-	began := time.Now()
-	for range 3 {
-		must(t, c.conn.WriteMessage(websocket.TextMessage, []byte("["+strings.Repeat(one+",", 9)+one+"]")))
-		if _, frame, err := c.conn.ReadMessage(); err != nil || !strings.Contains(string(frame), "never lets through more than 5") {
-			t.Fatalf("%v %.300s", err, frame)
-		}
-	}
-	if took := time.Since(began); took < 2*maxRest {
-		t.Errorf("three of them were read within %v", took)
-	}
 }

@@ -125,9 +125,8 @@ func (r *raw) reset() {
 }
 
 func TestRawFramesThatTakeTooLong(t *testing.T) {
-	h := startRaw(t, func(s *setup) { s.ws.MessageTimeout = time.Second })
 	const pause = 125 * time.Millisecond
-	h.runTogether(t, []rawCase{
+	runInBubbles(t, func(s *setup) { s.ws.MessageTimeout = time.Second }, []rawCase{
 		{"the first byte of a header, and silence", closedBy(1008), frames([]byte{fin | opText})},
 		{"a header, and silence", closedBy(1008), frames([]byte{fin | opText, 0x80 | 100})},
 		{"half of a message, and silence", closedBy(1008), frames(text(status0)[:20])},
@@ -138,31 +137,26 @@ func TestRawFramesThatTakeTooLong(t *testing.T) {
 			r.want(opText, `"id":"x"`)
 			r.write(text(status0)[:20])
 		}},
-		{"a message byte by byte, for ever", closedBy(1008), func(r *raw) { r.trickle(pause, text(strings.Repeat(" ", 9))) }},
+		{"a message byte by byte, for ever", closedBy(1008), func(r *raw) { r.beside.Go(func() { r.trickle(pause, text(strings.Repeat(" ", 9))) }) }},
 		{"fragments without end", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, "["))
-			r.repeat(15, pause, frame(opContinuation, " "))
+			r.beside.Go(func() { r.repeat(15, pause, frame(opContinuation, " ")) })
 		}},
 		{"empty fragments without end", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, ""))
-			for began := time.Now(); time.Since(began) < 2*time.Second; {
-				if _, err := r.Write(bytes.Repeat(frame(opContinuation, ""), 100)); err != nil {
-					return
-				}
-			}
+			r.beside.Go(func() { r.repeat(200, 10*time.Millisecond, frame(opContinuation, "")) })
 		}},
 		{"a fragment, and pings to live on", closedBy(1008), func(r *raw) {
 			r.write(frame(opText, "["))
-			r.repeat(15, pause, frame(fin|opPing, ""))
+			r.beside.Go(func() { r.repeat(15, pause, frame(fin|opPing, "")) })
 		}},
 		{"slow, and in time", served, func(r *raw) { r.trickle(time.Millisecond, text(status0)[:40]); r.write(text(status0)[40:]) }},
 		{"nothing at all is no message", served, func(*raw) { time.Sleep(2 * time.Second) }},
-	})
+	}, true)
 }
 
 func TestRawFramesThatDoNotBegin(t *testing.T) {
-	h := startRaw(t, func(s *setup) { s.ws.FirstTimeout = time.Second })
-	h.runTogether(t, []rawCase{
+	runInBubbles(t, func(s *setup) { s.ws.FirstTimeout = time.Second }, []rawCase{
 		{"silence", closedBy(1008), func(r *raw) { r.silent() }},
 		{"a pong is enough", served, func(r *raw) {
 			r.want(opPing, "")
@@ -173,7 +167,7 @@ func TestRawFramesThatDoNotBegin(t *testing.T) {
 			r.write(text(status0))
 			time.Sleep(1500 * time.Millisecond)
 		}},
-	})
+	}, true)
 }
 
 // silent says nothing until the gateway has closed.
@@ -190,27 +184,28 @@ func (r *raw) silent() {
 }
 
 func TestRawConnectionsThatAskForNothing(t *testing.T) {
-	h := startRaw(t, func(s *setup) { s.ws.IdleTimeout = time.Second })
-	h.runTogether(t, []rawCase{
+	runInBubbles(t, func(s *setup) { s.ws.IdleTimeout = time.Second }, []rawCase{
 		{"no request", closedBy(1001), func(r *raw) { r.silent() }},
 		{"no request, and pongs", closedBy(1001), func(r *raw) {
-			r.repeat(20, 100*time.Millisecond, frame(fin|opPong, ""))
+			r.beside.Go(func() { r.repeat(20, 100*time.Millisecond, frame(fin|opPong, "")) })
 		}},
 		{"no further request", closedBy(1001), func(r *raw) { r.write(text(status0)); r.silent() }},
 		{"a request now and then", served, func(r *raw) {
-			r.repeat(6, 250*time.Millisecond, text(status0))
+			r.beside.Go(func() { r.repeat(6, 250*time.Millisecond, text(status0)) })
+			for range 6 {
+				r.want(opText, `"id":"x"`)
+			}
 		}},
 		{"a subscription", served, func(r *raw) {
 			r.write(text(`{"jsonrpc":"2.0","id":"sub","method":"nonce_subscribe","params":["events"]}`))
 			r.want(opText, `"id":"sub"`)
 			time.Sleep(2 * time.Second)
 		}},
-	})
+	}, true)
 }
 
 func TestRawPeersThatFallSilent(t *testing.T) {
-	h := startRaw(t, func(s *setup) { s.ws.PingInterval = time.Second })
-	h.runTogether(t, []rawCase{
+	runInBubbles(t, func(s *setup) { s.ws.PingInterval = time.Second }, []rawCase{
 		{"pings are answered", served, func(r *raw) {
 			for range 3 {
 				r.want(opPing, "")
@@ -218,8 +213,7 @@ func TestRawPeersThatFallSilent(t *testing.T) {
 			}
 		}},
 		{"half open: nothing comes any more", gone, func(r *raw) { r.write(text(status0)); r.silent() }},
-		{"half open: the sending side was ended", gone, func(r *raw) { r.write(text(status0)); r.hangUp() }},
-	})
+	}, true)
 }
 
 func TestRawHandshakes(t *testing.T) {
@@ -269,15 +263,14 @@ func TestRawHandshakes(t *testing.T) {
 }
 
 func TestRawHandshakesThatStop(t *testing.T) {
-	h := startRaw(t, func(s *setup) { s.headers = 200 * time.Millisecond })
 	plain := func(s string) func(*raw) { return func(r *raw) { r.write([]byte(s)) } }
-	h.run(t, []rawCase{
+	runInBubbles(t, func(s *setup) { s.headers = 200 * time.Millisecond }, []rawCase{
 		{"headers that stop", gone, plain(handshake)},
 		{"a request line that stops", status(400), plain("GET /ws")},
 		{"nothing", gone, plain("")},
 		{"headers byte by byte", gone, func(r *raw) {
 			r.write([]byte(handshake + "X-Slow: ")) // a line that is cut before its colon is answered
-			r.trickle(10*time.Millisecond, []byte(strings.Repeat("y", 200)))
+			r.beside.Go(func() { r.trickle(10*time.Millisecond, []byte(strings.Repeat("y", 200))) })
 		}},
 		{"frames at once", status(400), func(r *raw) { r.write(text(status0)) }},
 	}, false)

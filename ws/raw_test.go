@@ -12,7 +12,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"noncegate/test/lab/inprocess"
@@ -40,7 +42,8 @@ func status(code int) outcome   { return outcome(fmt.Sprintf("HTTP %d", code)) }
 type raw struct {
 	testing.TB
 	net.Conn
-	in *bufio.Reader
+	in     *bufio.Reader
+	beside sync.WaitGroup // what is written while the test reads
 }
 
 const (
@@ -220,16 +223,17 @@ type rawGateway struct {
 	files int
 }
 
+func rawSetup(s *setup) {
+	s.ws.PingInterval = time.Hour
+	s.ws.Writer.CloseTimeout = 200 * time.Millisecond
+	s.headers = patience
+}
+
 func startRaw(t *testing.T, changes ...func(*setup)) *rawGateway {
 	t.Helper()
 	var headers time.Duration
-	first := func(s *setup) {
-		s.ws.PingInterval = time.Hour
-		s.ws.Writer.CloseTimeout = 200 * time.Millisecond
-		s.headers = patience
-	}
 	last := func(s *setup) { headers = s.headers }
-	g := startGateway(t, slices.Concat([]func(*setup){first}, changes, []func(*setup){last})...)
+	g := startGateway(t, slices.Concat([]func(*setup){rawSetup}, changes, []func(*setup){last})...)
 	h := &rawGateway{gateway: g}
 	var stop func()
 	g.address, stop = inprocess.Serve(t, &http.Server{
@@ -306,27 +310,64 @@ func (h *rawGateway) run(t *testing.T, cases []rawCase, upgraded bool) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			defer h.wantNothingLeft(t)
-			h.play(t, c, upgraded)
+			r := h.connect(t)
+			defer func() { _ = r.Close() }()
+			playRaw(t, r, c, upgraded)
 		})
 	}
 }
 
-// runTogether plays cases that wait for time-outs beside each other.
-func (h *rawGateway) runTogether(t *testing.T, cases []rawCase) {
-	defer h.wantNothingLeft(t)
-	t.Run("together", func(t *testing.T) {
-		for _, c := range cases {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				h.play(t, c, true)
-			})
-		}
-	})
+// pipes is a listener in memory, so that a case runs in a bubble of synctest, in whose time
+// nobody waits.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
 }
 
-func (h *rawGateway) play(t *testing.T, c rawCase, upgraded bool) {
-	r := h.connect(t)
-	defer func() { _ = r.Close() }()
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+func (p pipes) connect(t testing.TB) *raw {
+	mine, peer := net.Pipe()
+	p.conns <- mine
+	return &raw{TB: t, Conn: peer, in: bufio.NewReader(peer)}
+}
+
+// runInBubbles plays cases about time, each with a gateway of its own. What a case leaves
+// running fails its bubble.
+func runInBubbles(t *testing.T, change func(*setup), cases []rawCase, upgraded bool) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := pipes{make(chan net.Conn), make(chan struct{})}
+				startGateway(t, rawSetup, change, func(s *setup) {
+					headers := s.headers
+					s.serve = func(t testing.TB, web *http.Server) (string, func()) {
+						web.ReadHeaderTimeout, web.ReadTimeout, web.IdleTimeout = headers, headers, headers
+						served := make(chan error, 1)
+						go func() { served <- web.Serve(p) }()
+						return "", func() { check(t, web.Close()); <-served }
+					}
+				})
+				r := p.connect(t)
+				defer func() { _ = r.Close(); r.beside.Wait() }()
+				playRaw(t, r, c, upgraded)
+			})
+		})
+	}
+}
+
+func playRaw(t *testing.T, r *raw, c rawCase, upgraded bool) {
+	t.Helper()
 	if upgraded {
 		r.upgrade()
 	}

@@ -2,18 +2,14 @@ package ws
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 
 	"noncegate/nonce"
-	"noncegate/test/lab/wait"
-	"noncegate/wire"
 )
 
 func (g *gateway) wantUnavailable() {
@@ -99,90 +95,4 @@ func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) 
 		panic("a mistake")
 	}
 	return s.Service.Reserve(signer, p)
-}
-
-func TestAMistakeEndsItsConnectionOnly(t *testing.T) {
-	g := startGateway(t)
-	sound := g.dial()
-	sound.ask("1", "nonce_status", `["a"]`)
-	g.srv.service = panicking{g.Service}
-	c := g.dial()
-	c.send(`[{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]},{"jsonrpc":"2.0","id":2,"method":"nonce_status","params":["b"]}]`)
-	c.wantClosed(websocket.CloseInternalServerErr)
-	if g.srv.Panics() != 1 {
-		t.Errorf("%d panics counted", g.srv.Panics())
-	}
-	sound.ask("2", "gateway_info", `[]`)
-}
-
-func TestWhatAMistakeEndsGivesItsPlacesBack(t *testing.T) {
-	const slip, status = `{"jsonrpc":"2.0","id":1,"method":"slip"}`, `{"jsonrpc":"2.0","id":2,"method":"nonce_status","params":["a"]}`
-	g := startGateway(t)
-	slips := g.srv.nowhere
-	slips.run = func(_ *conn, r *request, _ []byte) *wire.Error {
-		r.act = func() (any, *wire.Error) { panic("a mistake") }
-		return nil
-	}
-	g.srv.endpoints["slip"] = slips
-	for _, frame := range []string{slip, "[" + status + "," + slip + "," + status + "]"} {
-		c := g.dial()
-		c.send(frame)
-		c.wantClosed(websocket.CloseInternalServerErr)
-	}
-	wait.Until(t, "every slot", func() bool { return g.srv.clients.inflight.Used() == 0 })
-	if n := g.srv.Panics(); n != 2 {
-		t.Errorf("%d panics counted, want 2", n)
-	}
-}
-
-func TestPingsAndSilenceByTheClock(t *testing.T) {
-	const interval = 10 * time.Second
-	start := time.Now()
-	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	g := startGateway(t)
-	c, peer, end := g.pipeConn()
-	defer end()
-	c.heardAt, c.pingAt = start, start.Add(interval)
-	r := newRegistry(1)
-	r.reserve(false)
-	r.add(c)
-	pings := make(chan string, 100)
-	go func() {
-		frame := make([]byte, 16)
-		for {
-			n, err := peer.Read(frame)
-			if err != nil {
-				return
-			}
-			pings <- fmt.Sprintf("%x", frame[:n])
-		}
-	}()
-	dropped := false
-	look := func(seconds int) { r.pingAll(at(seconds), interval, func(*conn) { dropped = true }, func(*conn) {}) }
-
-	look(9) // not being read: neither pinged nor blamed
-	look(60)
-	if !c.pingAt.Equal(start.Add(interval)) {
-		t.Fatal("pinged while nobody would read the answer")
-	}
-	c.transport.reading.Store(true)
-	look(61)
-	if got := wait.For(t, pings, "the first ping"); got != "8900" {
-		t.Fatalf("got % s, want an empty ping", got)
-	}
-	look(70)
-	look(85)
-	if dropped || len(pings) > 2 {
-		t.Fatalf("dropped %v after 25 s of silence, with %d more pings", dropped, len(pings))
-	}
-	c.transport.heard.Store(true)
-	look(86)
-	look(111)
-	if dropped {
-		t.Fatal("dropped 25 s after it was heard")
-	}
-	look(112)
-	if !dropped {
-		t.Error("26 s of silence are accepted")
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/nonce"
 	"noncegate/test/lab/wait"
 )
 
@@ -67,23 +66,5 @@ func TestAWaitForAChainEndsWhenTheGatewayGoesAway(t *testing.T) {
 			}
 			chain.endWaits()
 		})
-	}
-}
-
-func TestAKnownChainCostsNoAllocation(t *testing.T) {
-	chain := &fakeChain{view: nonce.ChainView{Known: true}}
-	c := &conn{srv: &Server{cfg: Config{ChainReady: chain.ready}}}
-	r := &request{conn: c, op: nonce.Op{Kind: nonce.KindAllocate, Signer: account}}
-	if n := testing.AllocsPerRun(100, func() {
-		if c.firstSight(r) != nil {
-			t.Error("it waits")
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	asked := chain.asked
-	r.op.OnlyKnown = true
-	if c.firstSight(r); chain.asked != asked {
-		t.Error("the chain is asked for what hands nothing out")
 	}
 }

@@ -72,27 +72,3 @@ func TestAHangingPostDBTaskDoesNotTouchReplies(t *testing.T) {
 		c.ask(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
 	}
 }
-
-func TestEventsOfASignerComeInCommitOrderToEverySubscriber(t *testing.T) {
-	g := startGateway(t)
-	subscribers := []*client{g.dial(), g.dial(), g.dial()}
-	for _, s := range subscribers {
-		s.call("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-	}
-	const n = 200
-	c := g.dial()
-	for i := range n {
-		c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
-	}
-	for range n {
-		c.reply()
-	}
-	for _, s := range subscribers {
-		for i := range n {
-			event := s.event()
-			if fmt.Sprint(event["nonce"]) != fmt.Sprint(i) {
-				t.Fatalf("event %d is %v", i, event)
-			}
-		}
-	}
-}
