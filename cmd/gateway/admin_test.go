@@ -2,18 +2,19 @@ package main
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/metrics"
+	"noncegate/test/lab/expect"
 )
 
 func TestTheAdminSideAnswers(t *testing.T) {
@@ -49,31 +50,19 @@ func TestTheAdminSideAnswers(t *testing.T) {
 // Whoever reaches the private side may ask whether the gateway is ready, as often as he
 // likes. That must cost the store no more than a load balancer does.
 func TestAnyNumberOfQuestionsWhetherItIsReadyAreOneToTheStore(t *testing.T) {
-	const clients, asks = 20, 25
-	var looks atomic.Int64
-	ready := readiness{look: func() error { looks.Add(1); return nil }}
-	server := httptest.NewServer(adminGuard{key: "0123456789abcdef", refused: new(refusedAdmins), log: slog.New(slog.DiscardHandler)}.guard(
-		adminHandler(prometheus.NewRegistry(), ready.get, false)))
-	defer server.Close()
-	began := time.Now()
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			for range asks {
-				answer, err := http.Get(server.URL + "/readyz")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_ = answer.Body.Close()
-				if answer.StatusCode != http.StatusOK {
-					t.Errorf("status %d", answer.StatusCode)
-				}
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		ready := readiness{look: func() error { looks.Add(1); return nil }}
+		for round := int64(1); round <= 3; round++ {
+			var all sync.WaitGroup
+			for range 500 {
+				all.Go(func() { expect.Check(t, ready.get()) })
 			}
-		})
-	}
-	all.Wait()
-	if n, most := looks.Load(), 1+int64(time.Since(began)/readyFor); n > most {
-		t.Errorf("%d questions were %d looks in %v, want %d at most", clients*asks, n, time.Since(began), most)
-	}
+			all.Wait()
+			if n := looks.Load(); n != round {
+				t.Errorf("500 questions, %d times, were %d looks", round, n)
+			}
+			time.Sleep(readyFor)
+		}
+	})
 }

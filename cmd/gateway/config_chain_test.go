@@ -85,37 +85,3 @@ func TestEachMentionOfAListAddsToItAndAllOfThemReplaceWhatIsWeaker(t *testing.T)
 		t.Errorf("the environment over the file: got %v", got)
 	}
 }
-
-func TestAWrongListSaysWhereItCameFrom(t *testing.T) {
-	path := settings(t, "workers: 2\nchain:\n  - ws://a\n")
-	want := "gateway: --chain must be CHAIN=URL,URL, such as eip155:1=ws://127.0.0.1:8546 (from " + path + ", line 2)\n"
-	if o := runArgs(t, "serve", "--config", path); o.code != exitUsage || o.stderr != want {
-		t.Errorf("exit %d\n got %swant %s", o.code, o.stderr, want)
-	}
-	for text, rule := range map[string]string{
-		"chain: {eip155:1: ws://a}\n":    "chain needs a value or a list of values",
-		"chain:\n  - eip155:1: ws://a\n": "chain needs a value or a list of values",
-	} {
-		path := settings(t, text)
-		if o := runArgs(t, "serve", "--config", path); o.code != exitUsage || o.stderr != "gateway: --config "+path+": line 1: "+rule+"\n" {
-			t.Errorf("%q: exit %d, stderr %q", text, o.code, o.stderr)
-		}
-	}
-	t.Setenv("NONCEGATE_CHAIN_WINDOW", "none")
-	if o := runArgs(t, "serve"); o.code != exitUsage || o.stderr != "gateway: --chain-window \"none\" must be a number, at least 1 (from NONCEGATE_CHAIN_WINDOW)\n" {
-		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
-	}
-}
-
-// A signer may have a comma in its name.
-func TestTheArgumentsOfACommandAreNotSplit(t *testing.T) {
-	asked := make(chan string, 1)
-	url := fakeGateway(t, func(r request) []string {
-		asked <- string(r.Params)
-		return []string{`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"invalid_params: enough","data":{"reason":"invalid_params"}}}`}
-	})
-	o := runArgs(t, "watch", "--url", url, "a,b", "c")
-	if got, want := <-asked, `["events",{"signers":["a,b","c"]}]`; o.code != exitFailure || got != want {
-		t.Errorf("exit %d, stderr %q: asked %s, want %s", o.code, o.stderr, got, want)
-	}
-}

@@ -8,57 +8,6 @@ import (
 	"testing"
 )
 
-// fakeEngine is a private side whose engine takes a step with each look at it.
-func fakeEngine(t *testing.T, states ...string) (url string) {
-	t.Helper()
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /engine/switch", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"from":"RELIABLE","to":"PERFORMANCE","done":true}`))
-	})
-	looks := make(chan string, len(states))
-	for _, s := range states {
-		looks <- s
-	}
-	mux.HandleFunc("GET /engine", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"state":"` + <-looks + `","generation":7,"reason":"as asked for"}`))
-	})
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-func TestTheLastLineOfASwitchThatIsWaitedForIsTheStateItLedTo(t *testing.T) {
-	o := runArgs(t, "engine", "switch", "performance", "--wait", "--admin", fakeEngine(t, "DUAL_WRITE", "PERFORMANCE"))
-	want := "switched from RELIABLE to PERFORMANCE\nthe state is PERFORMANCE, generation 7: as asked for\n"
-	if o.code != exitOK || o.stdout != want || o.stderr != "" {
-		t.Errorf("exit %d, stdout %q, stderr %q", o.code, o.stdout, o.stderr)
-	}
-}
-
-func TestASwitchThatIsWaitedForIsOneLineOfJSON(t *testing.T) {
-	for _, c := range []struct {
-		states []string
-		code   int
-		stderr string
-	}{
-		{[]string{"DUAL_WRITE", "PERFORMANCE"}, exitOK, ""},
-		{[]string{"DUAL_WRITE", "DEGRADED"}, exitFailure, "gateway: it became DEGRADED: as asked for\n"},
-	} {
-		o := runArgs(t, "engine", "switch", "performance", "--wait", "--json", "--admin", fakeEngine(t, c.states...))
-		var got struct {
-			From, To, State string
-			Generation      int
-		}
-		err := json.Unmarshal([]byte(o.stdout), &got)
-		if err != nil || strings.Count(o.stdout, "\n") != 1 || got.From != "RELIABLE" || got.To != "PERFORMANCE" || got.State != c.states[1] || got.Generation != 7 {
-			t.Errorf("%v: stdout %q, %v", c.states, o.stdout, err)
-		}
-		if o.code != c.code || o.stderr != c.stderr {
-			t.Errorf("%v: exit %d, stderr %q", c.states, o.code, o.stderr)
-		}
-	}
-}
-
 // A member that is not known would be taken for one that is obeyed: a dry_run switched.
 func TestAnOrderThatIsNotUnderstoodIsRefused(t *testing.T) {
 	a := new(app) // without an engine: what is understood is refused with 409

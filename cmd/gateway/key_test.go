@@ -59,10 +59,6 @@ func keysAreMadeListedAndRevoked(t *testing.T, store string) {
 	}
 }
 
-func TestKeysAreMadeListedAndRevokedOnSQLite(t *testing.T) {
-	keysAreMadeListedAndRevoked(t, "sqlite:"+filepath.Join(t.TempDir(), "store.db"))
-}
-
 func TestKeysAreMadeListedAndRevokedOnPostgres(t *testing.T) {
 	keysAreMadeListedAndRevoked(t, pg.NewDatabase(t))
 }

@@ -74,21 +74,6 @@ func TestGatewayAlonePrintsItsHelpAndServesNothing(t *testing.T) {
 	}
 }
 
-func TestAWordThatIsNoCommandIsAnsweredWithTheNearest(t *testing.T) {
-	for want, args := range map[string][]string{
-		`unexpected argument serv, did you mean "serve"?`:                          {"serv"},
-		`unexpected argument craete, did you mean "create"?`:                       {"key", "craete"},
-		`help: there is no command "key craete"; did you mean "key create"?`:       {"help", "key", "craete"},
-		`help: there is no command "mint"; gateway help lists them`:                {"help", "mint"},
-		`unknown flag --lisen, did you mean "--listen"?`:                           {"serve", "--lisen=:1"},
-		"unknown flag --workers; settings follow a command, such as gateway serve": {"--workers=3"},
-	} {
-		if o := runArgs(t, args...); o.code != exitUsage || o.cfg != nil || o.stderr != "gateway: "+want+"\n" {
-			t.Errorf("%q: exit %d, stderr %q, want %q", args, o.code, o.stderr, want)
-		}
-	}
-}
-
 func TestAVariableThatIsNoSettingStopsTheStart(t *testing.T) {
 	for name, want := range map[string]string{
 		"NONCEGATE_HOLDTTL":                  "NONCEGATE_HOLDTTL in the environment is no setting; did you mean NONCEGATE_HOLD_TTL?",
