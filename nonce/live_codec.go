@@ -16,11 +16,17 @@ import (
 //	uvarint   nonce, less that of the entry before and 1; of the first, the nonce
 //	byte      flags: 1 RELEASED, else HELD; 2 the attempt is 1; 4 the holder is that of
 //	          the entry before, or of the first entry nobody; 8 there are hashes;
-//	          the upper four bits are the reason, by its index in liveReasons, or 15
+//	          the upper four bits are the reason, by its index in liveReasons, or 15; or 14,
+//	          where there is an earlier hold that nobody accounted for
 //	uvarint   attempt, unless it is 1
 //	varint    of a HELD one, its deadline in Unix milliseconds, less that of the last
 //	          HELD one before, or 0
 //	8 bytes   holder, big endian, unless it is that of the entry before
+//	          where there is an earlier hold:
+//	byte      the lower four bits are the reason of the entry; 16 a repair ended the earlier
+//	          hold; 32 there is a hash of it
+//	uvarint   its attempt, which the entry's is that much above
+//	32 bytes  its hash, where there is one
 //	uvarint   and as many bytes: the reason, where its number is 15
 //	byte      where there are hashes, how many, and 32 bytes each: the newest, and then
 //	          those that it replaced, oldest first
@@ -35,10 +41,15 @@ const (
 	liveHashes
 
 	liveReasonShift = 4
+	liveEarlier     = 14
 	liveOtherReason = 15
+
+	earlierReason   = 15 // a mask
+	earlierRepaired = 16
+	earlierHash     = 32
 )
 
-// liveReasons are those that have a number. They are only added to.
+// liveReasons are those that have a number, below liveEarlier. They are only added to.
 var liveReasons = []string{
 	"", ReasonRecordFirst, ReasonForwarded, ReasonRepair, ReasonUnknown, ReasonExpired, ReasonNotRecorded, ReasonUnseen,
 	ReasonInDoubt,
@@ -67,7 +78,10 @@ func AppendLive(b []byte, live []Entry) []byte {
 		if e.Note != nil {
 			reason, hashes = reasonNumber(e.Note.Reason), noteHashes(e.Note)
 		}
-		flags := byte(reason) << liveReasonShift
+		flags, earlier := byte(reason)<<liveReasonShift, e.Earlier()
+		if earlier != nil {
+			flags = liveEarlier << liveReasonShift
+		}
 		flags |= flag(liveReleased, e.Status == Released) | flag(liveFirst, e.Attempt == 1) |
 			flag(liveSameHolder, e.Holder == holder) | flag(liveHashes, hashes > 0)
 		b = append(b, flags)
@@ -82,6 +96,9 @@ func AppendLive(b []byte, live []Entry) []byte {
 			b = binary.BigEndian.AppendUint64(b, uint64(e.Holder))
 			holder = e.Holder
 		}
+		if earlier != nil {
+			b = appendEarlier(b, e, byte(reason))
+		}
 		if reason == liveOtherReason {
 			b = append(binary.AppendUvarint(b, uint64(len(e.Note.Reason))), e.Note.Reason...)
 		}
@@ -90,6 +107,17 @@ func AppendLive(b []byte, live []Entry) []byte {
 		}
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[from:], castagnoli))
+}
+
+func appendEarlier(b []byte, e *Entry, reason byte) []byte {
+	was := e.Note.Earlier
+	hashed := was.TxHash != TxHash{}
+	b = append(b, reason|flag(earlierRepaired, was.Reason == ReasonRepair)|flag(earlierHash, hashed))
+	b = binary.AppendUvarint(b, uint64(e.Attempt-was.Attempt))
+	if hashed {
+		b = append(b, was.TxHash[:]...)
+	}
+	return b
 }
 
 func flag(bit byte, set bool) byte {
@@ -176,12 +204,15 @@ func (r *liveReader) entry() (e Entry) {
 		r.bad = r.bad || holder == r.holder
 		r.holder = holder
 	}
-	e.Holder, e.Note = r.holder, r.note(int(flags>>liveReasonShift), flags&liveHashes != 0)
+	e.Holder, e.Note = r.holder, r.note(e.Attempt, int(flags>>liveReasonShift), flags&liveHashes != 0)
 	return e
 }
 
-func (r *liveReader) note(reason int, hashes bool) *Note {
+func (r *liveReader) note(attempt int64, reason int, hashes bool) *Note {
 	n := new(Note)
+	if reason == liveEarlier {
+		n.Earlier, reason = r.earlier(attempt)
+	}
 	switch {
 	case reason == liveOtherReason:
 		size := r.uvarint()
@@ -207,6 +238,21 @@ func (r *liveReader) note(reason int, hashes bool) *Note {
 		return nil
 	}
 	return n
+}
+
+// earlier reads the hold before an attempt, and the reason of the entry.
+func (r *liveReader) earlier(attempt int64) (was *Earlier, reason int) {
+	flags, before := r.bytes(1)[0], r.uvarint()
+	r.bad = r.bad || flags >= 2*earlierHash || before >= uint64(attempt)
+	was = &Earlier{Attempt: attempt - int64(before), Reason: ReasonUnseen}
+	if flags&earlierRepaired != 0 {
+		was.Reason = ReasonRepair
+	}
+	if flags&earlierHash != 0 {
+		was.TxHash = TxHash(r.bytes(len(was.TxHash)))
+		r.bad = r.bad || was.TxHash == TxHash{}
+	}
+	return was, int(flags & earlierReason)
 }
 
 // bytes takes n bytes; of what ends before, zeros, and it is bad.

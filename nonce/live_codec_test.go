@@ -25,6 +25,11 @@ var liveExamples = map[string][]Entry{
 		{Nonce: 6, Attempt: 1 << 40, Status: Held, Until: 1_780_000_000_000, Holder: 5, Note: &Note{Reason: ReasonRepair, TxHash: hash(1), Replaced: TxHashes("").Append(hash(2)).Append(hash(3))}},
 		{Nonce: 1<<63 - 2, Attempt: 1, Status: Held, Until: 1, Note: &Note{TxHash: hash(4)}},
 	},
+	"earlier holds": {
+		{Nonce: 1, Attempt: 1, Status: Released, Note: &Note{Reason: ReasonUnseen, Earlier: &Earlier{Attempt: 1, Reason: ReasonUnseen}}},
+		{Nonce: 2, Attempt: 3, Status: Held, Until: 5, Holder: 5, Note: &Note{Earlier: &Earlier{Attempt: 1, Reason: ReasonRepair, TxHash: hash(5)}}},
+		{Nonce: 3, Attempt: 2, Status: Held, Until: 5, Note: &Note{Reason: "why", TxHash: hash(6), Earlier: &Earlier{Attempt: 1, Reason: ReasonUnseen}}},
+	},
 	"the longest reason": {{Nonce: 1, Attempt: 1, Status: Released, Note: &Note{Reason: strings.Repeat("é", MaxReasonBytes/2)}}},
 }
 
@@ -66,6 +71,12 @@ func TestAnOrdinaryHoldTakesFewBytes(t *testing.T) {
 	if got := len(AppendLive(nil, live)) / len(live); got > 5 {
 		t.Errorf("a hold takes %d bytes", got)
 	}
+	plain := len(AppendLive(nil, live))
+	live[0].Attempt, live[1].Attempt = 2, 2
+	live[1].Note = &Note{Earlier: &Earlier{Attempt: 1, Reason: ReasonUnseen}}
+	if got := len(AppendLive(nil, live)) - plain - 2; got != 2 { // the attempts take one each
+		t.Errorf("what is known of an earlier hold takes %d bytes", got)
+	}
 }
 
 // FuzzParseLive: what is read has one form, the one that it was read from.
@@ -90,7 +101,8 @@ func FuzzParseLive(f *testing.F) {
 			t.Fatalf("%x is read as %+v, which is written as %x", b, live, again)
 		}
 		for i := range live {
-			if i > 0 && live[i].Nonce <= live[i-1].Nonce || live[i].Attempt < 1 {
+			was := live[i].Earlier()
+			if i > 0 && live[i].Nonce <= live[i-1].Nonce || live[i].Attempt < 1 || was != nil && (was.Attempt < 1 || was.Attempt > live[i].Attempt) {
 				t.Fatalf("read %+v", live)
 			}
 		}

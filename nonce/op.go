@@ -123,10 +123,13 @@ type Op struct {
 	Status           Status        // marks, extend: the state the nonce is in now
 	Hashes           TxHashes      // marks, repair: all that are recorded for the nonce now, newest first
 	Replaced         TxHash        // markUsed, markSigned: the newest before this one
-	Before           *Before       // repair, and an allocate of one nonce that was unknown: what it was; nil if its request id was known
-	Next             int64         // setFloor
-	Summary          Summary       // status
-	Page             ListPage      // list
+	Before           *Before       // repair: what the nonce was; nil if its request id was known
+	// Earlier, of an allocate for each of Nonces, of a repair or a forwarded markSigned for its
+	// nonce, is the hold before that nobody accounted for; nil: none of them has one.
+	Earlier []*Earlier
+	Next    int64    // setFloor
+	Summary Summary  // status
+	Page    ListPage // list
 
 	// Holders, of a list WithHolders, are the names that are known.
 	Holders map[Principal]string
@@ -156,8 +159,7 @@ func (p Principal) String() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Before is what a nonce was that was handed out again although somebody may have
-// used it.
+// Before is what a nonce was that a repair handed out.
 type Before struct {
 	Status  Status
 	Attempt int64

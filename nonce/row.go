@@ -65,6 +65,7 @@ type Row struct {
 	TxHash    TxHash   // the newest one recorded
 	Replaced  TxHashes // those that it replaced, oldest first; empty without TxHash
 	Reason    string
+	Earlier   *Earlier  // not of a CONSUMED one
 	HeldUntil time.Time // store clock; only while HELD
 	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
 	RequestID string    // only filled by Database.List

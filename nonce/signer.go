@@ -38,6 +38,16 @@ type Note struct {
 	Reason   string
 	TxHash   TxHash   // the newest one recorded
 	Replaced TxHashes // those that it replaced, oldest first
+	Earlier  *Earlier // nil: none. It is not changed in place
+}
+
+// Earlier is a hold of a nonce that ended without a word of its holder, so that its
+// transaction may still turn up. Whoever gets the nonce is told, until it is CONSUMED. Of
+// several such holds it is the last one.
+type Earlier struct {
+	Attempt int64
+	Reason  string // why it ended: ReasonUnseen or ReasonRepair
+	TxHash  TxHash // the newest one that was recorded with it
 }
 
 // Past is a nonce that was CONSUMED, as its row in the history has it.
@@ -57,11 +67,19 @@ func (s *Signer) Find(n int64) (int, bool) {
 	return slices.BinarySearchFunc(s.Live, n, func(e Entry, n int64) int { return cmp.Compare(e.Nonce, n) })
 }
 
+// Earlier is the hold of the nonce before that nobody accounted for; nil: there is none.
+func (e *Entry) Earlier() *Earlier {
+	if e.Note == nil {
+		return nil
+	}
+	return e.Note.Earlier
+}
+
 // Row is the entry as clients see a nonce.
 func (e *Entry) Row() Row {
 	r := Row{Nonce: e.Nonce, Status: e.Status, Attempt: e.Attempt, Holder: e.Holder}
 	if e.Note != nil {
-		r.TxHash, r.Replaced, r.Reason = e.Note.TxHash, e.Note.Replaced, e.Note.Reason
+		r.TxHash, r.Replaced, r.Reason, r.Earlier = e.Note.TxHash, e.Note.Replaced, e.Note.Reason, e.Note.Earlier
 	}
 	if e.Status == Held {
 		r.HeldUntil = time.UnixMilli(e.Until)

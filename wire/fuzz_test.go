@@ -105,7 +105,7 @@ func FuzzResultAgainstEncodingJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, signer string, nonce, attempt, token int64, many int) {
 		r := &AllocateResult{Signer: signer, Nonce: nonce, Attempt: attempt, FencingToken: token, HeldUntil: moment}
 		for i := range min(many, 20) {
-			r.Nonces = append(r.Nonces, NonceAttempt{nonce + int64(i), attempt})
+			r.Nonces = append(r.Nonces, NonceAttempt{Nonce: nonce + int64(i), Attempt: attempt})
 		}
 		sameText(t, r)
 		sameText(t, &Event{Type: signer, Signer: signer, Version: nonce, Missed: attempt, At: moment})

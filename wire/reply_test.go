@@ -17,8 +17,8 @@ func TestReplies(t *testing.T) {
 		want   string
 	}{
 		{"allocate", allocated, `{"signer":"a<&>b","nonce":7,"attempt":1,"fencingToken":3,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":30000}`},
-		{"allocate many", &AllocateResult{HeldUntil: moment, Nonces: []NonceAttempt{{7, 1}, {8, 2}}},
-			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"nonces":[{"nonce":7,"attempt":1},{"nonce":8,"attempt":2}]}`},
+		{"allocate many", &AllocateResult{HeldUntil: moment, Nonces: []NonceAttempt{{Nonce: 7, Attempt: 1}, {Nonce: 8, Attempt: 2, Reissued: &Reissued{1, ReissuedRepair, "0x1"}}}},
+			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"nonces":[{"nonce":7,"attempt":1},{"nonce":8,"attempt":2,"reissued":{"attempt":1,"reason":"repair","txHash":"0x1"}}]}`},
 		{"mark", MarkResult{Signer: "a", Nonce: 1, Attempt: 2, Status: StatusReleased}, `{"signer":"a","nonce":1,"attempt":2,"status":"RELEASED"}`},
 		{"reissued", &AllocateResult{HeldUntil: moment, Reissued: &Reissued{Attempt: 2, Reason: "unseen"}},
 			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"reissued":{"attempt":2,"reason":"unseen"}}`},

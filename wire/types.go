@@ -72,12 +72,13 @@ const (
 
 // NonceAttempt is one nonce of an allocation and its generation, from 1.
 type NonceAttempt struct {
-	Nonce   int64 `json:"nonce"`
-	Attempt int64 `json:"attempt"`
+	Nonce    int64     `json:"nonce"`
+	Attempt  int64     `json:"attempt"`
+	Reissued *Reissued `json:"reissued,omitempty"`
 }
 
-// AllocateResult answers nonce_allocate. Nonce is the lowest; Nonces is present
-// when more than one was asked for. HoldMs is what was left of the hold at the
+// AllocateResult answers nonce_allocate. Nonce, Attempt and Reissued are of the lowest;
+// Nonces is present when more than one was asked for. HoldMs is what was left of the hold at the
 // commit; a client counts it from the moment it sent the request, which can
 // only make it stop sooner.
 type AllocateResult struct {
@@ -88,15 +89,23 @@ type AllocateResult struct {
 	HeldUntil    Time           `json:"heldUntil"`
 	HoldMs       int64          `json:"holdMs"`
 	Nonces       []NonceAttempt `json:"nonces,omitempty"`
-	Reissued     *Reissued      `json:"reissued,omitempty"` // with one nonce only
+	Reissued     *Reissued      `json:"reissued,omitempty"`
 }
 
-// Reissued says that the nonce of an allocation was held before, that nobody said
-// what became of it, and that no node of the chain has seen a transaction with it.
+// Reissued says that a nonce was held before, and that its holder did not say what became of
+// it: a transaction of that holder may still turn up. It is said until the nonce is CONSUMED,
+// of the last hold of the kind.
 type Reissued struct {
 	Attempt int64  `json:"attempt"` // of that hold
-	Reason  string `json:"reason"`
+	Reason  string `json:"reason"`  // ReissuedUnseen or ReissuedRepair
+	TxHash  string `json:"txHash,omitempty"`
 }
+
+// The values of Reissued.Reason.
+const (
+	ReissuedUnseen = "unseen" // no node of the chain has seen a transaction for long
+	ReissuedRepair = "repair" // nonce_repair took the nonce from it
+)
 
 // MarkResult answers nonce_markUsed, nonce_markSigned and nonce_markRecyclable.
 type MarkResult struct {
@@ -112,7 +121,7 @@ type MarkResult struct {
 	// AllocateResult.
 	HeldUntil *Time `json:"heldUntil,omitempty"`
 	HoldMs    int64 `json:"holdMs,omitempty"`
-	// Reissued is said between nodes, as in AllocateResult: the nonce was taken in passing.
+	// Reissued is said between nodes, of a transaction that the gateway forwards.
 	Reissued *Reissued `json:"reissued,omitempty"`
 }
 
@@ -131,15 +140,17 @@ type ExtendResult struct {
 // what is known of the transactions that were sent with it. HoldMs is counted as that
 // of AllocateResult. A repeat of a request id is not told what it was before.
 type RepairResult struct {
-	Signer       string   `json:"signer"`
-	Nonce        int64    `json:"nonce"`
-	Attempt      int64    `json:"attempt"`
-	FencingToken int64    `json:"fencingToken"`
-	HeldUntil    Time     `json:"heldUntil"`
-	HoldMs       int64    `json:"holdMs"`
-	Was          *Was     `json:"was,omitempty"`
-	TxHashes     []string `json:"txHashes,omitempty"` // newest first
-	Offer        *Offer   `json:"offer,omitempty"`    // nil: nothing is known
+	Signer       string `json:"signer"`
+	Nonce        int64  `json:"nonce"`
+	Attempt      int64  `json:"attempt"`
+	FencingToken int64  `json:"fencingToken"`
+	HeldUntil    Time   `json:"heldUntil"`
+	HoldMs       int64  `json:"holdMs"`
+	Was          *Was   `json:"was,omitempty"`
+	// Reissued is of a hold before Was; of a request id that was known, it may be Was.
+	Reissued *Reissued `json:"reissued,omitempty"`
+	TxHashes []string  `json:"txHashes,omitempty"` // newest first
+	Offer    *Offer    `json:"offer,omitempty"`    // nil: nothing is known
 }
 
 // Was is the state in which a repair found a nonce. Attempt 0: nobody held it.
@@ -218,17 +229,18 @@ type Gap struct {
 
 // Allocation is one row of nonce_list.
 type Allocation struct {
-	Nonce     int64    `json:"nonce"`
-	Status    string   `json:"status"`
-	Attempt   int64    `json:"attempt"`
-	TxHash    string   `json:"txHash,omitempty"`   // the newest one recorded
-	TxHashes  []string `json:"txHashes,omitempty"` // all, newest first, when there are several
-	Reason    string   `json:"reason,omitempty"`
-	HeldUntil *Time    `json:"heldUntil,omitempty"`
-	RequestID string   `json:"requestId,omitempty"`
-	Holder    string   `json:"holder,omitempty"`    // who has or had its last attempt, for whom it concerns
-	Chain     string   `json:"chain,omitempty"`     // what the chain says of it, such as ChainSeen; empty: nothing
-	UpdatedAt *Time    `json:"updatedAt,omitempty"` // nil: the store does not know of it yet, see the performance engine
+	Nonce     int64     `json:"nonce"`
+	Status    string    `json:"status"`
+	Attempt   int64     `json:"attempt"`
+	TxHash    string    `json:"txHash,omitempty"`   // the newest one recorded
+	TxHashes  []string  `json:"txHashes,omitempty"` // all, newest first, when there are several
+	Reason    string    `json:"reason,omitempty"`
+	Reissued  *Reissued `json:"reissued,omitempty"` // an allocate of it says so, or said
+	HeldUntil *Time     `json:"heldUntil,omitempty"`
+	RequestID string    `json:"requestId,omitempty"`
+	Holder    string    `json:"holder,omitempty"`    // who has or had its last attempt, for whom it concerns
+	Chain     string    `json:"chain,omitempty"`     // what the chain says of it, such as ChainSeen; empty: nothing
+	UpdatedAt *Time     `json:"updatedAt,omitempty"` // nil: the store does not know of it yet, see the performance engine
 }
 
 // ListResult answers nonce_list. NextFrom is where the next page begins, absent

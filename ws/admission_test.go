@@ -50,7 +50,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 		{stage: wire.StageConnection, name: "in-flight slots", fill: 2,
 			change: func(s *setup) { s.ws.MaxInflight, s.ws.MaxBatch = 2, 2 }},
 		{stage: wire.StageConnection, name: "bytes", fill: 5,
-			change: func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 6000 }},
+			change: func(s *setup) { m := &s.ws.Writer.Marks; m.Low, m.High, m.Max = 10, 20, 6500 }},
 		{stage: wire.StageConnection, name: "messages", fill: 2,
 			change: func(s *setup) { s.ws.Writer.MaxMessages = 2 }},
 		{stage: wire.StageInflight, name: "slots", fill: 2, other: true,

@@ -182,6 +182,9 @@ func (g *gateway) rewrite(signer, at, reason string, to nonce.Status) error {
 		if e.Note != nil {
 			note.TxHash, note.Replaced = e.Note.TxHash, e.Note.Replaced
 		}
+		if reason == nonce.ReasonUnseen {
+			note.Earlier = &nonce.Earlier{Attempt: e.Attempt, Reason: reason}
+		}
 		e.Note, e.Status, e.Until = &note, to, 0
 		if to == nonce.Held {
 			e.Until = time.Now().Add(time.Minute).UnixMilli()

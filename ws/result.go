@@ -13,13 +13,26 @@ func allocateResult(op *nonce.Op) *wire.AllocateResult {
 	if op.Count > 1 {
 		r.Nonces = make([]wire.NonceAttempt, len(op.Nonces))
 		for i, n := range op.Nonces {
-			r.Nonces[i] = wire.NonceAttempt{Nonce: n, Attempt: op.Attempts[i]}
+			r.Nonces[i] = wire.NonceAttempt{Nonce: n, Attempt: op.Attempts[i], Reissued: reissuedOf(op, i)}
 		}
 	}
-	if b := op.Before; b != nil {
-		r.Reissued = &wire.Reissued{Attempt: b.Attempt, Reason: b.Reason}
-	}
+	r.Reissued = reissuedOf(op, 0)
 	return r
+}
+
+// reissuedOf is what the i-th nonce of an op was before, where its holder must know it.
+func reissuedOf(op *nonce.Op, i int) *wire.Reissued {
+	if i >= len(op.Earlier) {
+		return nil
+	}
+	return reissued(op.Earlier[i])
+}
+
+func reissued(was *nonce.Earlier) *wire.Reissued {
+	if was == nil {
+		return nil
+	}
+	return &wire.Reissued{Attempt: was.Attempt, Reason: was.Reason, TxHash: was.TxHash.String()}
 }
 
 func extendResult(op *nonce.Op) *wire.ExtendResult {
@@ -43,9 +56,7 @@ func markResult(op *nonce.Op) *wire.MarkResult {
 		until := wire.Time(op.HeldUntil)
 		r.HeldUntil, r.HoldMs = &until, op.HoldLeft.Milliseconds()
 	}
-	if b := op.Before; b != nil {
-		r.Reissued = &wire.Reissued{Attempt: b.Attempt, Reason: b.Reason}
-	}
+	r.Reissued = reissuedOf(op, 0)
 	return r
 }
 
@@ -70,7 +81,7 @@ func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
 	r := &wire.RepairResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
-		Was: wasOf(op.Before),
+		Was: wasOf(op.Before), Reissued: reissuedOf(op, 0),
 	}
 	var newest string
 	newest, r.TxHashes = hashesOf(op.Hashes)
@@ -184,7 +195,7 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 func allocationOf(row *nonce.Row) wire.Allocation {
 	a := wire.Allocation{
 		Nonce: row.Nonce, Status: wordOf(row.Status, row.Unknown()), Attempt: row.Attempt,
-		TxHash: row.TxHash.String(), Reason: row.Reason, RequestID: row.RequestID,
+		TxHash: row.TxHash.String(), Reason: row.Reason, RequestID: row.RequestID, Reissued: reissued(row.Earlier),
 	}
 	if n := row.Replaced.Len(); n > 0 {
 		a.TxHashes = append(make([]string, 0, n+1), a.TxHash)

@@ -11,9 +11,12 @@ const (
 	// fixedBytes holds every reply without its id, but for lists: the results
 	// of a fixed number of fields, and every error.
 	fixedBytes = 1024
-	// nonceBytes is one more nonce in an allocation, or in the conflict that a
-	// repeated one can come to, which is the longer: two numbers and a status.
-	nonceBytes = 80
+	// nonceBytes is one more nonce in an allocation, which is longer than one in the
+	// conflict that a repeated one can come to.
+	nonceBytes  = len(widestNonce) + reissuedBytes
+	widestNonce = `{"nonce":9223372036854775807,"attempt":9223372036854775807},`
+	// reissuedBytes is what is said of an earlier hold of a nonce.
+	reissuedBytes = len(`,"reissued":{"attempt":9223372036854775807,"reason":"unseen","txHash":""}`) + hashText
 	// hashBytes is a hash in a list of them.
 	hashBytes = len(`"",`) + hashText
 	hashText  = 66
@@ -21,7 +24,7 @@ const (
 	// widestRepairBytes that of a repair: all hashes that can be recorded, and a reason of
 	// quotes only, which double when they are written.
 	widestMarkBytes   = len(widestMark) + 2*hashText + nonce.MaxHashes*hashBytes
-	widestRepairBytes = len(widestRepair) + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
+	widestRepairBytes = len(widestRepair) + reissuedBytes + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
 	widestMark        = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,"status":"CONSUMED",` +
 		`"txHash":"","txHashes":[],"replaced":"","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807}}`
 	widestRepair = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,` +
@@ -34,7 +37,7 @@ const (
 	// are far below it. Those with several hashes, or the longest texts, can be above,
 	// and a page of them ends sooner. widestRowBytes, for the one, is every row's bound.
 	rowBytes       = 1000
-	widestRowBytes = len(widestRow) + hashText + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 2*nonce.MaxKeyBytes + 2*maxPrincipal + maxWord
+	widestRowBytes = len(widestRow) + reissuedBytes + hashText + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 2*nonce.MaxKeyBytes + 2*maxPrincipal + maxWord
 	widestRow      = `{"nonce":9223372036854775807,"status":"CONSUMED","attempt":9223372036854775807,"txHash":"","txHashes":[],"reason":"",` +
 		`"heldUntil":"2026-11-20T18:33:56.123Z","requestId":"","holder":"","chain":"","updatedAt":"2026-11-20T18:33:56.123Z"},`
 	// maxPrincipal bounds the name of a principal.
@@ -60,7 +63,7 @@ func opBytes(op *nonce.Op) int64 { return kinds[op.Kind].bytes(op) }
 
 func smallBytes(*nonce.Op) int64 { return fixedBytes }
 
-func allocateBytes(op *nonce.Op) int64 { return fixedBytes + int64(op.Count)*nonceBytes }
+func allocateBytes(op *nonce.Op) int64 { return fixedBytes + int64(op.Count*nonceBytes) }
 
 func markBytes(op *nonce.Op) int64 { return max(fixedBytes, int64(widestMarkBytes+2*len(op.Signer))) }
 
@@ -77,5 +80,8 @@ func listBytes(op *nonce.Op) int64 {
 // bytesOf is at least what a row takes in the answer.
 func bytesOf(a *wire.Allocation) int64 {
 	texts := written(a.Reason) + written(a.RequestID) + written(a.Holder) + written(a.Chain)
+	if a.Reissued != nil {
+		texts += reissuedBytes
+	}
 	return int64(len(widestRow) + len(a.TxHash) + hashBytes*len(a.TxHashes) + texts)
 }

@@ -33,6 +33,7 @@ const widest = math.MaxInt64
 
 // widestOps are ops whose results have every field as wide as it can be.
 func widestOps() []*nonce.Op {
+	earlier := []*nonce.Earlier{{Attempt: widest, Reason: nonce.ReasonRepair, TxHash: widestHash}}
 	all := nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes))
 	mark := nonce.Op{
 		Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash, Status: nonce.Consumed,
@@ -44,13 +45,13 @@ func widestOps() []*nonce.Op {
 	extend := nonce.Op{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest, Token: widest, HeldUntil: widestTime, HoldLeft: widest}
 	repair := nonce.Op{
 		Kind: nonce.KindRepair, Signer: widestKey, Count: 1, Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest,
-		Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason},
+		Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason}, Earlier: earlier,
 		Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile},
 	}
 	list := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}
 	for range list.List.Limit {
 		list.Page.Rows = append(list.Page.Rows, nonce.Row{
-			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Replaced: all[len(widestHash):], Reason: widestReason,
+			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Replaced: all[len(widestHash):], Reason: widestReason, Earlier: earlier[0],
 			HeldUntil: widestTime, RequestID: widestKey, UpdatedAt: widestTime, Holder: 7,
 		})
 	}
@@ -71,10 +72,8 @@ func widestOps() []*nonce.Op {
 			Kind: nonce.KindAllocate, Signer: widestKey, Count: count, Token: widest,
 			HeldUntil: widestTime, HoldLeft: widest,
 		}
-		if count == 1 {
-			op.Before = &nonce.Before{Status: nonce.Released, Attempt: widest, Reason: nonce.ReasonUnseen}
-		}
 		for range count {
+			op.Earlier = append(op.Earlier, earlier...)
 			op.Nonces, op.Attempts = append(op.Nonces, widest), append(op.Attempts, widest)
 		}
 		ops = append(ops, op)

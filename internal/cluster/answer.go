@@ -39,6 +39,7 @@ type answer struct {
 	hashes           nonce.TxHashes
 	replaced         nonce.TxHash
 	before           *nonce.Before
+	earlier          []*nonce.Earlier
 	offer            *nonce.Offer
 	floor, next      int64
 }
@@ -52,16 +53,16 @@ func (a *answer) fill(op *nonce.Op) {
 	switch op.Kind {
 	case nonce.KindAllocate:
 		op.Nonces, op.Attempts, op.Token = a.nonces, a.attempts, a.token
-		op.HeldUntil, op.HoldLeft, op.Before = a.heldUntil, a.holdLeft, a.before
+		op.HeldUntil, op.HoldLeft, op.Earlier = a.heldUntil, a.holdLeft, a.earlier
 	case nonce.KindRepair:
 		op.Nonces, op.Attempts, op.Token = a.nonces, a.attempts, a.token
-		op.HeldUntil, op.HoldLeft, op.Before = a.heldUntil, a.holdLeft, a.before
+		op.HeldUntil, op.HoldLeft, op.Before, op.Earlier = a.heldUntil, a.holdLeft, a.before, a.earlier
 		op.Status, op.Hashes, op.Offer = nonce.Held, a.hashes, a.offer
 	case nonce.KindExtend:
 		op.Token, op.HeldUntil, op.HoldLeft, op.Status = a.token, a.heldUntil, a.holdLeft, nonce.Held
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
 		op.Status, op.Attempt, op.Hashes, op.Replaced = a.status, a.attempt, a.hashes, a.replaced
-		op.HeldUntil, op.HoldLeft, op.Before = a.heldUntil, a.holdLeft, a.before
+		op.HeldUntil, op.HoldLeft, op.Earlier = a.heldUntil, a.holdLeft, a.earlier
 	case nonce.KindSetFloor:
 		op.Floor, op.Next = a.floor, a.next
 	}
@@ -106,7 +107,7 @@ func (r *results) allocated(q asked, result []byte) (answer, error) {
 		return answer{}, nonsense("%w", err)
 	}
 	if q.count == 1 && len(got.Nonces) == 0 {
-		got.Nonces = append(got.Nonces, wire.NonceAttempt{Nonce: got.Nonce, Attempt: got.Attempt})
+		got.Nonces = append(got.Nonces, wire.NonceAttempt{Nonce: got.Nonce, Attempt: got.Attempt, Reissued: got.Reissued})
 	}
 	if got.Signer != q.signer || len(got.Nonces) != q.count || got.Nonces[0].Nonce != got.Nonce || !holds(got.HeldUntil, got.HoldMs) {
 		return answer{}, nonsense("an allocation of %d for %.140q that does not fit the request", len(got.Nonces), got.Signer)
@@ -122,14 +123,31 @@ func (r *results) allocated(q asked, result []byte) (answer, error) {
 			return answer{}, nonsense("an allocation of nonce %d, attempt %d, after nonce %d", n.Nonce, n.Attempt, before)
 		}
 		a.nonces[i], a.attempts[i], before = n.Nonce, n.Attempt, n.Nonce
-	}
-	if w := got.Reissued; w != nil {
-		if q.count != 1 || w.Attempt < 1 || w.Attempt >= a.attempts[0] || !sensible(w.Reason) {
-			return answer{}, nonsense("an allocation of attempt %d that says it follows attempt %d", a.attempts[0], w.Attempt)
+		if err := a.follows(i, q.count, n.Attempt, n.Reissued); err != nil {
+			return answer{}, err
 		}
-		a.before = &nonce.Before{Status: nonce.Released, Attempt: w.Attempt, Reason: w.Reason}
 	}
 	return a, nil
+}
+
+// follows takes over what the i-th nonce of so many was before, if anything is said of it.
+func (a *answer) follows(i, of int, attempt int64, w *wire.Reissued) error {
+	if w == nil {
+		return nil
+	}
+	was := &nonce.Earlier{Attempt: w.Attempt, Reason: w.Reason}
+	var err error
+	if w.TxHash != "" {
+		was.TxHash, err = nonce.ParseTxHash(w.TxHash)
+	}
+	if err != nil || w.Attempt < 1 || w.Attempt >= attempt || w.Reason != wire.ReissuedUnseen && w.Reason != wire.ReissuedRepair {
+		return nonsense("attempt %d that says it follows attempt %d, %.20q, %.70q", attempt, w.Attempt, w.Reason, w.TxHash)
+	}
+	if a.earlier == nil {
+		a.earlier = make([]*nonce.Earlier, of)
+	}
+	a.earlier[i] = was
+	return nil
 }
 
 // holds reports whether a deadline and what was left until it can be those of a hold.
@@ -174,13 +192,7 @@ func (r *results) marked(q asked, result []byte) (answer, error) {
 		}
 		a.heldUntil, a.holdLeft = time.Time(*got.HeldUntil), time.Duration(got.HoldMs)*time.Millisecond
 	}
-	if w := got.Reissued; w != nil {
-		if w.Attempt < 1 || w.Attempt >= got.Attempt || !sensible(w.Reason) {
-			return a, nonsense("a mark of attempt %d that says it follows attempt %d", got.Attempt, w.Attempt)
-		}
-		a.before = &nonce.Before{Status: nonce.Released, Attempt: w.Attempt, Reason: w.Reason}
-	}
-	return a, nil
+	return a, a.follows(0, 1, got.Attempt, got.Reissued)
 }
 
 // fits reports whether a mark can end in a state.
@@ -244,10 +256,13 @@ func (r *results) repaired(q asked, result []byte) (answer, error) {
 		nonces: both[:1:1], attempts: both[1:], token: got.FencingToken, before: before,
 		heldUntil: time.Time(got.HeldUntil), holdLeft: time.Duration(got.HoldMs) * time.Millisecond,
 	}
-	if a.hashes, err = hashes("", got.TxHashes); err == nil {
-		a.offer, err = offer(got.Offer)
+	if a.hashes, err = hashes("", got.TxHashes); err != nil {
+		return a, err
 	}
-	return a, err
+	if a.offer, err = offer(got.Offer); err != nil {
+		return a, err
+	}
+	return a, a.follows(0, 1, got.Attempt, got.Reissued)
 }
 
 // beforeOf is what a repaired nonce was; nil: the answer is one that was given before.

@@ -39,7 +39,16 @@ func TestAnAnswerFillsTheOpAsTheServiceWould(t *testing.T) {
 			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1},
 				`{"signer":"s","nonce":7,"attempt":3,"fencingToken":9,` + hold + `,"reissued":{"attempt":2,"reason":"unseen"}}`,
 				nonce.Op{Nonces: []int64{7}, Attempts: []int64{3}, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond,
-					Before: &nonce.Before{Status: nonce.Released, Attempt: 2, Reason: "unseen"}}},
+					Earlier: []*nonce.Earlier{{Attempt: 2, Reason: "unseen"}}}},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 2},
+				`{"signer":"s","nonce":7,"attempt":3,"fencingToken":9,` + hold + `,"reissued":{"attempt":2,"reason":"unseen"},` +
+					`"nonces":[{"nonce":7,"attempt":3,"reissued":{"attempt":2,"reason":"unseen"}},{"nonce":9,"attempt":2,"reissued":{"attempt":1,"reason":"repair","txHash":"` +
+					h1.String() + `"}}]}`,
+				nonce.Op{Nonces: []int64{7, 9}, Attempts: []int64{3, 2}, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond,
+					Earlier: []*nonce.Earlier{{Attempt: 2, Reason: "unseen"}, {Attempt: 1, Reason: "repair", TxHash: h1}}}},
+			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 2}, // nothing of the one before is left
+				`{"signer":"s","nonce":7,"attempt":3,"fencingToken":9,` + hold + `,"nonces":[{"nonce":7,"attempt":3},{"nonce":9,"attempt":2}]}`,
+				nonce.Op{Nonces: []int64{7, 9}, Attempts: []int64{3, 2}, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond}},
 			{mark(nonce.KindMarkUsed), `{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED"}`, nonce.Op{Attempt: 1, Status: nonce.Consumed}},
 			{hashed(nonce.KindMarkUsed, h1), `{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"` + h1.String() + `"}`,
 				nonce.Op{Attempt: 1, Status: nonce.Consumed, Hashes: nonce.TxHashes("").Append(h1)}},
@@ -49,15 +58,15 @@ func TestAnAnswerFillsTheOpAsTheServiceWould(t *testing.T) {
 			{hashed(nonce.KindMarkSigned, h1), `{"signer":"s","nonce":4,"attempt":1,"status":"HELD","txHash":"` + h1.String() + `",` + hold + `}`,
 				nonce.Op{Attempt: 1, Status: nonce.Held, Hashes: nonce.TxHashes("").Append(h1), HeldUntil: until, HoldLeft: 1500 * time.Millisecond}},
 			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: h1, Forwarded: true, Take: true},
-				`{"signer":"s","nonce":4,"attempt":6,"status":"CONSUMED","txHash":"` + h1.String() + `"}`,
-				nonce.Op{Attempt: 6, Status: nonce.Consumed, Hashes: nonce.TxHashes("").Append(h1)}},
+				`{"signer":"s","nonce":4,"attempt":6,"status":"CONSUMED","txHash":"` + h1.String() + `","reissued":{"attempt":5,"reason":"unseen"}}`,
+				nonce.Op{Attempt: 6, Status: nonce.Consumed, Hashes: nonce.TxHashes("").Append(h1), Earlier: []*nonce.Earlier{{Attempt: 5, Reason: "unseen"}}}},
 			{mark(nonce.KindExtend), `{"signer":"s","nonce":4,"attempt":1,"fencingToken":9,` + hold + `}`,
 				nonce.Op{Attempt: 1, Status: nonce.Held, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond}},
 			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1},
 				`{"signer":"s","nonce":3,"attempt":5,"fencingToken":9,` + hold + `,"was":{"status":"UNKNOWN","attempt":4,"reason":"unknown"},` +
-					`"txHashes":["` + h2.String() + `","` + h1.String() + `"],"offer":{"maxFeePerGas":"0x77359400"}}`,
+					`"reissued":{"attempt":3,"reason":"unseen"},"txHashes":["` + h2.String() + `","` + h1.String() + `"],"offer":{"maxFeePerGas":"0x77359400"}}`,
 				nonce.Op{Status: nonce.Held, Nonces: []int64{3}, Attempts: []int64{5}, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond, Hashes: both,
-					Before: &nonce.Before{Status: nonce.Held, Attempt: 4, Reason: "unknown"}, Offer: &nonce.Offer{MaxFeePerGas: "0x77359400"}}},
+					Before: &nonce.Before{Status: nonce.Held, Attempt: 4, Reason: "unknown"}, Earlier: []*nonce.Earlier{{Attempt: 3, Reason: "unseen"}}, Offer: &nonce.Offer{MaxFeePerGas: "0x77359400"}}},
 			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 3},
 				`{"signer":"s","nonce":3,"attempt":5,"fencingToken":9,` + hold + `,"was":{"status":"CONSUMED","attempt":0}}`,
 				nonce.Op{Status: nonce.Held, Nonces: []int64{3}, Attempts: []int64{5}, Token: 9, HeldUntil: until, HoldLeft: 1500 * time.Millisecond,
@@ -73,7 +82,7 @@ func TestAnAnswerFillsTheOpAsTheServiceWould(t *testing.T) {
 			got := nonce.Op{
 				Err: c.op.Err, Nonces: c.op.Nonces, Attempts: c.op.Attempts, Token: c.op.Token, HeldUntil: c.op.HeldUntil,
 				HoldLeft: c.op.HoldLeft, Status: c.op.Status, Floor: c.op.Floor, Next: c.op.Next, Attempt: c.op.Attempt,
-				Hashes: c.op.Hashes, Replaced: c.op.Replaced, Before: c.op.Before, Offer: c.op.Offer,
+				Hashes: c.op.Hashes, Replaced: c.op.Replaced, Before: c.op.Before, Earlier: c.op.Earlier, Offer: c.op.Offer,
 			}
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s\ngot  %+v\nwant %+v", c.result, got, c.want)
@@ -133,7 +142,8 @@ func TestAnAnswerThatDoesNotFitIsNonsense(t *testing.T) {
 		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"offer":{"gasPrice":"0x` + strings.Repeat("f", 65) + `"}}`:                    repair,
 		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":3,"reason":"unseen"}}`:                                  allocate,
 		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":0,"reason":"unseen"}}`:                                  allocate,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":2,"reason":"` + strings.Repeat("x", 257) + `"}}`:        allocate,
+		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":2,"reason":"odd"}}`:                                     allocate,
+		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":2,"reason":"unseen","txHash":"0x1"}}`:                   allocate,
 	} {
 		a, err := new(results).understand(askedBy(op), &frame{Result: wire.Raw(result)})
 		if !errors.Is(err, errNonsense) {

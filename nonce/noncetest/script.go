@@ -165,9 +165,7 @@ func Result(op *nonce.Op) string {
 	case nonce.KindAllocate:
 		for i, n := range op.Nonces {
 			words = append(words, fmt.Sprintf("%d#%d", n, op.Attempts[i]))
-		}
-		if op.Before != nil {
-			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
+			words = append(words, earlier(op, i)...)
 		}
 	case nonce.KindRepair:
 		words = append(words, fmt.Sprintf("%d#%d", op.Nonces[0], op.Attempts[0]))
@@ -177,14 +175,13 @@ func Result(op *nonce.Op) string {
 		for i := range op.Hashes.Len() {
 			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
 		}
+		words = append(words, earlier(op, 0)...)
 	case nonce.KindMarkSigned:
 		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Attempt))
 		for i := range op.Hashes.Len() {
 			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
 		}
-		if op.Before != nil {
-			words = append(words, fmt.Sprintf("was #%d %v/%s", op.Before.Attempt, op.Before.Status, op.Before.Reason))
-		}
+		words = append(words, earlier(op, 0)...)
 	case nonce.KindSetFloor:
 		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)
 	case nonce.KindStatus:
@@ -198,6 +195,19 @@ func Result(op *nonce.Op) string {
 		return op.Status.String()
 	}
 	return strings.Join(words, " ")
+}
+
+// earlier is what an op is told of the hold before that of its i-th nonce, in words.
+func earlier(op *nonce.Op, i int) []string {
+	if i >= len(op.Earlier) || op.Earlier[i] == nil {
+		return nil
+	}
+	was := op.Earlier[i]
+	words := []string{"reissued", fmt.Sprintf("#%d", was.Attempt), was.Reason}
+	if was.TxHash != (nonce.TxHash{}) {
+		words = append(words, fmt.Sprint(was.TxHash[31]))
+	}
+	return words
 }
 
 // Row is an allocation in words, such as 3#2=CONSUMED/7.

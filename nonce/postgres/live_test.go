@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +42,12 @@ func randomLive(rnd *rand.Rand, most int) (live []nonce.Entry) {
 				n.Replaced = n.Replaced.Append(hash())
 			}
 		}
+		if rnd.IntN(4) == 0 {
+			n.Earlier = &nonce.Earlier{Attempt: 1 + rnd.Int64N(e.Attempt), Reason: []string{nonce.ReasonUnseen, nonce.ReasonRepair}[rnd.IntN(2)]}
+			if rnd.IntN(2) == 0 {
+				n.Earlier.TxHash = hash()
+			}
+		}
 		if n != (nonce.Note{}) {
 			e.Note = &n
 		}
@@ -52,7 +59,8 @@ func randomLive(rnd *rand.Rand, most int) (live []nonce.Entry) {
 // liveInSQL decodes a stored live state in the database. It reports whether it can be read.
 func liveInSQL(t *testing.T, conn *pgx.Conn, stored []byte) (live []nonce.Entry, read bool) {
 	t.Helper()
-	rows, err := conn.Query(t.Context(), `SELECT coalesce(nonce, 0), status, coalesce(attempt, 0), coalesce(held_until, 0), coalesce(holder, 0), coalesce(reason, ''), tx_hashes FROM live_entries($1)`, stored)
+	rows, err := conn.Query(t.Context(), `SELECT coalesce(nonce, 0), status, coalesce(attempt, 0), coalesce(held_until, 0), coalesce(holder, 0), coalesce(reason, ''), tx_hashes,
+		coalesce(earlier_attempt, 0), coalesce(earlier_reason, ''), earlier_tx_hash FROM live_entries($1)`, stored)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +68,16 @@ func liveInSQL(t *testing.T, conn *pgx.Conn, stored []byte) (live []nonce.Entry,
 	var e nonce.Entry
 	var holder int64
 	var status, reason string
-	var hashes []byte
-	_, err = pgx.ForEachRow(rows, []any{&e.Nonce, &status, &e.Attempt, &e.Until, &holder, &reason, &hashes}, func() error {
+	var hashes, earlierHash []byte
+	var was nonce.Earlier
+	_, err = pgx.ForEachRow(rows, []any{&e.Nonce, &status, &e.Attempt, &e.Until, &holder, &reason, &hashes, &was.Attempt, &was.Reason, &earlierHash}, func() error {
 		n := nonce.Note{Reason: reason}
 		n.TxHash, n.Replaced = nonce.SplitHashes(hashes)
+		if was.Attempt != 0 {
+			earlier := was
+			copy(earlier.TxHash[:], earlierHash)
+			n.Earlier = &earlier
+		}
 		if e.Note = nil; n != (nonce.Note{}) {
 			e.Note = &n
 		}
@@ -85,14 +99,6 @@ func liveInSQL(t *testing.T, conn *pgx.Conn, stored []byte) (live []nonce.Entry,
 	return live, read
 }
 
-func sameEntry(a, b nonce.Entry) bool {
-	if (a.Note == nil) != (b.Note == nil) || a.Note != nil && *a.Note != *b.Note {
-		return false
-	}
-	a.Note, b.Note = nil, nil
-	return a == b
-}
-
 func TestTheDatabaseReadsALiveStateAsTheGatewayDoes(t *testing.T) {
 	t.Parallel()
 	conn := dial(t, newShards(t))
@@ -101,7 +107,7 @@ func TestTheDatabaseReadsALiveStateAsTheGatewayDoes(t *testing.T) {
 		live := randomLive(rnd, 1+i/20)
 		stored := nonce.AppendLive([]byte{}, live)
 		got, read := liveInSQL(t, conn, stored)
-		if !read || !slices.EqualFunc(got, live, sameEntry) {
+		if !read || !reflect.DeepEqual(got, live) {
 			t.Fatalf("%x:\ngot  %+v, %t\nwant %+v", stored, got, read, live)
 		}
 		if len(stored) == 0 {
@@ -131,7 +137,7 @@ func TestPeopleSeeWhatLivesOfASigner(t *testing.T) {
 	w.Signer.Next = 9
 	w.Signer.Live = []nonce.Entry{
 		{Nonce: 2, Attempt: 3, Status: nonce.Held, Until: until.UnixMilli(), Holder: nonce.PrincipalOf("payouts"), Note: &nonce.Note{TxHash: nonce.TxHash{1}, Replaced: nonce.TxHashes("").Append(nonce.TxHash{2})}},
-		{Nonce: 4, Attempt: 1, Status: nonce.Released, Holder: 7, Note: &nonce.Note{Reason: nonce.ReasonExpired}},
+		{Nonce: 4, Attempt: 2, Status: nonce.Released, Holder: 7, Note: &nonce.Note{Reason: nonce.ReasonExpired, Earlier: &nonce.Earlier{Attempt: 1, Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{3}}}},
 		{Nonce: 5, Attempt: 1, Status: nonce.Released},
 	}
 	if got, err := s.Commit(t.Context(), h, []nonce.Write{w, writes[1]}); err != nil || got.Results[0] != nonce.Applied {
@@ -139,12 +145,13 @@ func TestPeopleSeeWhatLivesOfASigner(t *testing.T) {
 	}
 	execute(t, dial(t, url), `UPDATE signer SET live = '\xff' WHERE signer = $1`, writes[1].Name)
 	var got []string
-	rows, err := dial(t, url).Query(t.Context(), `SELECT format('%s %s %s %s %s %s %s %s', nonce, status, attempt, extract(epoch FROM held_until), holder, reason, left(tx_hash, 6), left(replaced::text, 7)) FROM signer_live ORDER BY nonce`)
+	rows, err := dial(t, url).Query(t.Context(), `SELECT format('%s %s %s %s %s %s %s %s %s %s %s', nonce, status, attempt, extract(epoch FROM held_until), holder, reason, left(tx_hash, 6), left(replaced::text, 7),
+		earlier_attempt, earlier_reason, left(earlier_tx_hash, 6)) FROM signer_live ORDER BY nonce`)
 	if err == nil {
 		got, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	}
 	want := []string{
-		"2 HELD 3 1790000000.123000 payouts  0x0100 {0x0200", "4 RELEASED 1  0000000000000007 expired  ", "5 RELEASED 1     ", " UNREADABLE      ",
+		"2 HELD 3 1790000000.123000 payouts  0x0100 {0x0200   ", "4 RELEASED 2  0000000000000007 expired   1 repair 0x0300", "5 RELEASED 1        ", " UNREADABLE         ",
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got  %q, %v\nwant %q", got, err, want)

@@ -11,7 +11,7 @@ import (
 var full = &nonce.LogRecord{Shard: 3, Token: 7, Seq: 12, Changes: []nonce.LogChange{
 	{Name: "a", Version: 1, Next: 2, Put: []nonce.Entry{
 		{Nonce: 0, Attempt: 1, Status: nonce.Held, Until: 5, Holder: 9},
-		{Nonce: 1, Attempt: 3, Status: nonce.Released, Note: &nonce.Note{Reason: "why"}},
+		{Nonce: 1, Attempt: 3, Status: nonce.Released, Note: &nonce.Note{Reason: "why", Earlier: &nonce.Earlier{Attempt: 2, Reason: nonce.ReasonUnseen}}},
 	}},
 	{
 		Name: "eip155:1:0xab", Version: 1 << 40, Next: 1 << 50, Floor: 7, Gone: []int64{4, 1 << 45},

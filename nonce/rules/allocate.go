@@ -56,10 +56,8 @@ func (d *draft) handOut(free []int, fresh int) {
 	d.ans.Nonces, d.ans.Attempts = make([]int64, 0, op.Count), make([]int64, 0, op.Count)
 	for _, i := range free {
 		e := &s.Live[i]
-		if op.Count == 1 && e.Note != nil && e.Note.Reason == nonce.ReasonUnseen {
-			d.ans.Before = &nonce.Before{Status: nonce.Released, Attempt: e.Attempt, Reason: nonce.ReasonUnseen}
-		}
-		*e = nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt + 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: note}
+		after := noteAfter(e.Earlier(), note)
+		*e = nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt + 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: after}
 		d.give(e)
 	}
 	for range fresh {
@@ -74,9 +72,32 @@ func (d *draft) handOut(free []int, fresh int) {
 // recordFirst is the note of holds whose holder records a hash before it sends.
 var recordFirst = &nonce.Note{Reason: nonce.ReasonRecordFirst}
 
+// noteAfter is the note of a hold that follows an earlier one, if there is one.
+func noteAfter(was *nonce.Earlier, note *nonce.Note) *nonce.Note {
+	switch {
+	case was == nil:
+		return note
+	case note == nil:
+		return &nonce.Note{Earlier: was}
+	}
+	return &nonce.Note{Reason: note.Reason, Earlier: was}
+}
+
 // give adds a nonce to what the op is told.
 func (d *draft) give(e *nonce.Entry) {
+	d.tellEarlier(len(d.ans.Nonces), d.op.Count, e.Earlier())
 	d.ans.Nonces, d.ans.Attempts = append(d.ans.Nonces, e.Nonce), append(d.ans.Attempts, e.Attempt)
+}
+
+// tellEarlier has the op told of the hold before that of its i-th nonce of so many, if there is one.
+func (d *draft) tellEarlier(i, of int, was *nonce.Earlier) {
+	switch {
+	case was == nil:
+		return
+	case d.ans.Earlier == nil:
+		d.ans.Earlier = make([]*nonce.Earlier, of)
+	}
+	d.ans.Earlier[i] = was
 }
 
 // refuse ends an op with an error, unless it may be a repeat of one that succeeded: if it
@@ -141,6 +162,7 @@ func (d *draft) repeat() (answered bool) {
 			d.ans.Until, d.ans.Left = e.Until, d.left(e.Until)
 		}
 		row := e.Row()
+		d.tellEarlier(i, len(req.Nonces), row.Earlier)
 		d.ans.Status, d.ans.Hashes = nonce.Held, allHashes(row.TxHash, row.Replaced)
 	}
 	d.ans.Nonces, d.ans.Attempts, d.ans.Token = slices.Clone(req.Nonces), slices.Clone(req.Attempts), d.in.Token
@@ -217,10 +239,7 @@ func (d *draft) takeNext() {
 	free := d.released(1)
 	if len(free) > 0 {
 		e := &s.Live[free[0]]
-		row.Nonce, row.Attempt = e.Nonce, e.Attempt+1
-		if e.Note != nil && e.Note.Reason == nonce.ReasonUnseen {
-			d.ans.Before = &nonce.Before{Status: nonce.Released, Attempt: e.Attempt, Reason: nonce.ReasonUnseen}
-		}
+		row.Nonce, row.Attempt, row.Earlier = e.Nonce, e.Attempt+1, e.Earlier()
 	}
 	if op.Nonce != row.Nonce {
 		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", row.Nonce))
@@ -233,4 +252,5 @@ func (d *draft) takeNext() {
 	d.hold(row, d.holdOf(op), nonce.Note{Reason: nonce.ReasonForwarded, TxHash: op.TxHash})
 	s.Next = max(s.Next, row.Nonce+1)
 	d.ans.Attempt, d.ans.Took = row.Attempt, true
+	d.tellEarlier(0, 1, row.Earlier)
 }

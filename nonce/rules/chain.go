@@ -32,7 +32,7 @@ func unknownLook(v *nonce.ChainView) time.Duration {
 func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 	row := e.Row()
 	because := func(s nonce.Status, reason string) (nonce.Status, nonce.Note) {
-		return s, nonce.Note{Reason: reason, TxHash: row.TxHash, Replaced: row.Replaced}
+		return s, nonce.Note{Reason: reason, TxHash: row.TxHash, Replaced: row.Replaced, Earlier: row.Earlier}
 	}
 	switch {
 	case row.TxHash != nonce.TxHash{}:
@@ -91,7 +91,11 @@ func (d *draft) expire() {
 			event.Type, event.Reason = nonce.EventUnknown, ""
 			d.plan.Expired++
 		case to == nonce.Released:
-			d.put(release(e.Row(), note.Reason))
+			row := e.Row()
+			if note.Reason == nonce.ReasonUnseen {
+				row.Earlier = &nonce.Earlier{Attempt: e.Attempt, Reason: nonce.ReasonUnseen}
+			}
+			d.put(release(row, note.Reason))
 			event.Type = nonce.EventExpired
 			if note.Reason == nonce.ReasonExpired {
 				event.Reason = ""
@@ -247,6 +251,10 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	}
 	attempt := d.attemptOfRepair(row)
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
+	d.tellEarlier(0, 1, row.Earlier)
+	if row.Status != nonce.Released && row.Attempt > 0 { // nobody gave it back: it may have been sent
+		row.Earlier = &nonce.Earlier{Attempt: row.Attempt, Reason: nonce.ReasonRepair, TxHash: row.TxHash}
+	}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal
 	d.hold(row, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
 	d.ans.Nonces, d.ans.Attempts = []int64{n}, []int64{attempt}

@@ -29,7 +29,7 @@ func Mend(s nonce.Signer, sh *lease.Shard) (nonce.Signer, bool) {
 	for _, e := range s.Live {
 		note := nonce.Note{Reason: nonce.ReasonInDoubt}
 		if e.Note != nil {
-			note.TxHash, note.Replaced = e.Note.TxHash, e.Note.Replaced
+			note.TxHash, note.Replaced, note.Earlier = e.Note.TxHash, e.Note.Replaced, e.Note.Earlier
 		}
 		live = append(live, nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt, Status: nonce.Held, Until: max(e.Until, sh.DoubtUntil, 1), Note: &note})
 	}

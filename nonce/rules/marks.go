@@ -180,8 +180,8 @@ func forwarded(row nonce.Row) bool {
 // release is the entry of a hold that has ended without use.
 func release(row nonce.Row, reason string) nonce.Entry {
 	e := nonce.Entry{Nonce: row.Nonce, Attempt: row.Attempt, Status: nonce.Released, Holder: row.Holder}
-	if reason != "" {
-		e.Note = &nonce.Note{Reason: reason}
+	if reason != "" || row.Earlier != nil {
+		e.Note = &nonce.Note{Reason: reason, Earlier: row.Earlier}
 	}
 	return e
 }
@@ -201,7 +201,7 @@ func (d *draft) extend(row nonce.Row) {
 func (d *draft) hold(row nonce.Row, hold time.Duration, note nonce.Note) {
 	d.ends(row)
 	e := nonce.Entry{Nonce: row.Nonce, Attempt: row.Attempt, Status: nonce.Held, Until: d.until(hold), Holder: row.Holder}
-	if note != (nonce.Note{}) {
+	if note.Earlier = row.Earlier; note != (nonce.Note{}) {
 		e.Note = &note
 	}
 	d.put(e)
@@ -225,6 +225,9 @@ func (d *draft) takeInPassing() bool {
 	case there && row.Status != nonce.Released:
 		d.recordSigned(row)
 		d.ans.Attempt = row.Attempt
+		if row.Reason != nonce.ReasonRepair { // the repair has told it
+			d.tellEarlier(0, 1, row.Earlier)
+		}
 		d.waitIfUsed(row)
 	case d.refusesNew():
 		d.ans.Err = nonce.ErrNewSigner

@@ -112,6 +112,7 @@ type Answer struct {
 	Hashes   nonce.TxHashes
 	Replaced nonce.TxHash
 	Before   *nonce.Before
+	Earlier  []*nonce.Earlier // as nonce.Op has it
 	Floor    int64
 	Next     int64
 	Summary  *nonce.Summary // of a status only
@@ -275,6 +276,7 @@ func (d *draft) put(e nonce.Entry) {
 // consume takes a nonce out of the entries, if it is there, and into the history.
 func (d *draft) consume(p nonce.Past) {
 	d.live(0)
+	p.Earlier = nil
 	s := &d.plan.Signer
 	i, live := s.Find(p.Nonce)
 	if live {

@@ -115,7 +115,7 @@ func (r *room) tell(op *nonce.Op, a *rules.Answer) {
 	if op.Err = a.Err; a.Err != nil {
 		return
 	}
-	op.Nonces, op.Attempts, op.Status, op.Hashes, op.Before = a.Nonces, a.Attempts, a.Status, a.Hashes, a.Before
+	op.Nonces, op.Attempts, op.Status, op.Hashes, op.Before, op.Earlier = a.Nonces, a.Attempts, a.Status, a.Hashes, a.Before, a.Earlier
 	if op.Next = a.Next; a.Summary != nil {
 		op.Summary = *a.Summary
 	}

@@ -225,7 +225,7 @@ func TestAnUnknownHoldIsNotHandedOutUntilItWasLookedForLongEnough(t *testing.T) 
 		}
 		b.says(func(*nonce.ChainView) { b.unseen = true })
 		pass(time.Minute)
-		n.want("allocate -> 0#2 was #1 RELEASED/unseen", "used 0#1 hash=3 -> conflict 0#2=HELD")
+		n.want("allocate -> 0#2 reissued #1 unseen", "used 0#1 hash=3 -> conflict 0#2=HELD")
 		if got := n.fig.get(&n.fig.swept); got != 2 {
 			t.Errorf("counted %d holds that were not marked in time, want 2: each once, however often it was looked for", got)
 		}
@@ -304,7 +304,7 @@ func TestARepairThatIsGivenUpDoesNotFreeWhatMayHaveBeenSentBefore(t *testing.T) 
 		if got := n.disk.rows(t, signer); got != "0#2=HELD/unknown 1#1=HELD" {
 			t.Errorf("got %s", got)
 		}
-		n.want("repair -> 0#3 was #2 1/unknown", "send 0 hash=4 -> HELD #3 4", "release 0#3 refused hash=4 -> CONSUMED",
+		n.want("repair -> 0#3 was #2 1/unknown reissued #1 repair", "send 0 hash=4 -> HELD #3 4", "release 0#3 refused hash=4 -> CONSUMED",
 			"list -> 0#3=CONSUMED/4 1#1=HELD")
 	})
 }

@@ -275,7 +275,7 @@ func TestWhatAShipmentUnderWayConsumesIsNotHandedOutByTheLogAlone(t *testing.T) 
 		close(open)
 		l.disk.onBefore(nil)
 		a.Ship()
-		if got := p.wait(); got != "0#3" {
+		if got := p.wait(); got != "0#3 reissued #1 repair" {
 			t.Errorf("once it was shipped: told %s", got)
 		}
 	})

@@ -42,6 +42,9 @@ func (s *signer) bytes() int64 {
 	for i := range s.row.Live {
 		if note := s.row.Live[i].Note; note != nil {
 			n += int64(unsafe.Sizeof(*note)) + int64(len(note.Reason)+len(note.Replaced))
+			if note.Earlier != nil {
+				n += int64(unsafe.Sizeof(*note.Earlier))
+			}
 		}
 	}
 	return n

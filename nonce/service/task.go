@@ -126,7 +126,7 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 			op.HoldLeft = left
 		}
 	}
-	op.Status, op.Hashes, op.Replaced, op.Before, op.Next, op.Summary = a.Status, a.Hashes, a.Replaced, a.Before, a.Next, nonce.Summary{}
+	op.Status, op.Hashes, op.Replaced, op.Before, op.Earlier, op.Next, op.Summary = a.Status, a.Hashes, a.Replaced, a.Before, a.Earlier, a.Next, nonce.Summary{}
 	if a.Summary != nil {
 		op.Summary = *a.Summary
 	}
@@ -142,7 +142,7 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 // clearResult empties the result part of an op.
 func clearResult(op *nonce.Op) {
 	op.Err, op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = nil, nil, nil, 0, time.Time{}, 0
-	op.Status, op.Hashes, op.Replaced, op.Before, op.Next = 0, "", nonce.TxHash{}, nil, 0
+	op.Status, op.Hashes, op.Replaced, op.Before, op.Earlier, op.Next = 0, "", nonce.TxHash{}, nil, nil, 0
 	op.Summary, op.Page, op.Holders = nonce.Summary{}, nonce.ListPage{}, nil
 }
 

@@ -148,7 +148,7 @@ func TestWhileNobodyCanTellTheOutcomeIsUnknownAndARepeatSettlesIt(t *testing.T) 
 			if u.name == "AllocateWithoutId" || u.name == "AllocateOfAReleasedOne" {
 				return // nothing can find that answer again
 			}
-			if got := n.run(u.op); got != u.want {
+			if got, _, _ := strings.Cut(n.run(u.op), " reissued"); got != u.want { // a repair tells that to those who ask again
 				t.Errorf("asked again: got %q, want %q", got, u.want)
 			}
 			want := u.rows
@@ -371,7 +371,7 @@ func TestInModeBasicAnUnknownOutcomeStaysUnknownUntilItIsAskedAgain(t *testing.T
 			if u.name == "AllocateWithoutId" || u.name == "AllocateOfAReleasedOne" {
 				return
 			}
-			if got := n.run(u.op); got != u.want {
+			if got, _, _ := strings.Cut(n.run(u.op), " reissued"); got != u.want { // a repair tells that to those who ask again
 				t.Errorf("asked again: got %q, want %q", got, u.want)
 			}
 		}, basicMode)

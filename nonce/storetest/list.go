@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -67,24 +68,28 @@ var listRules = []rule{
 		terms, name := f.both(), f.named(0, 0)
 		w := f.first(terms[0], name)
 		hashes := nonce.TxHashes("").Append(nonce.TxHash{2})
+		unseen := &nonce.Earlier{Attempt: 1, Reason: nonce.ReasonUnseen}
+		repaired := &nonce.Earlier{Attempt: 1, Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{4}}
 		w.Signer.Next = 3
-		w.Signer.Live = []nonce.Entry{f.hold(1, 2, time.Hour), {Nonce: 2, Attempt: 1, Status: nonce.Released, Note: &nonce.Note{Reason: nonce.ReasonExpired}}}
-		w.Signer.Live[0].Note = &nonce.Note{Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{1}, Replaced: hashes}
+		w.Signer.Live = []nonce.Entry{f.hold(1, 2, time.Hour), {Nonce: 2, Attempt: 1, Status: nonce.Released}}
+		w.Signer.Live[0].Note = &nonce.Note{Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{1}, Replaced: hashes, Earlier: repaired}
+		w.Signer.Live[1].Note = &nonce.Note{Reason: nonce.ReasonUnseen, Earlier: unseen}
 		w.History = []nonce.Past{{Nonce: 0, Attempt: 3, Holder: 9, Note: nonce.Note{Reason: nonce.ReasonMined, TxHash: nonce.TxHash{3}, Replaced: hashes}}}
 		now := f.commit(f.alice, w).Now
 		page, err := f.List(f.Context(), nonce.ListQuery{Signer: name, Limit: 9})
 		f.ok(err)
 		want := []nonce.Row{
 			{Nonce: 0, Status: nonce.Consumed, Attempt: 3, Holder: 9, Reason: nonce.ReasonMined, TxHash: nonce.TxHash{3}, Replaced: hashes},
-			{Nonce: 1, Status: nonce.Held, Attempt: 2, Holder: 7, Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{1}, Replaced: hashes, HeldUntil: time.UnixMilli(w.Signer.Live[0].Until)},
-			{Nonce: 2, Status: nonce.Released, Attempt: 1, Reason: nonce.ReasonExpired},
+			{Nonce: 1, Status: nonce.Held, Attempt: 2, Holder: 7, Reason: nonce.ReasonRepair, TxHash: nonce.TxHash{1}, Replaced: hashes, Earlier: repaired,
+				HeldUntil: time.UnixMilli(w.Signer.Live[0].Until)},
+			{Nonce: 2, Status: nonce.Released, Attempt: 1, Reason: nonce.ReasonUnseen, Earlier: unseen},
 		}
 		for i, got := range page.Rows {
 			if !got.UpdatedAt.Equal(now) || !got.HeldUntil.Equal(want[i].HeldUntil) {
 				f.Errorf("got %+v, written at %v", got, now)
 			}
 			got.UpdatedAt, got.HeldUntil = want[i].UpdatedAt, want[i].HeldUntil
-			if got != want[i] {
+			if !reflect.DeepEqual(got, want[i]) {
 				f.Errorf("got  %+v\nwant %+v", got, want[i])
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/ethereum/go-ethereum/rpc"
 
 	"noncegate/test/interop/chaintest"
+	"noncegate/wire"
 )
 
 // The scenarios of testdata/chain are what happens between a wallet, the gateway and a
@@ -24,7 +25,7 @@ import (
 //
 // At the gateway, for account 0 unless as=N is said:
 //
-//	allocate [first] [hold=MS]     nonce#attempt, or the reason of the refusal
+//	allocate [first] [hold=MS]     nonce#attempt, with what it is reissued after, or the reason of the refusal
 //	used N#A [TX]                  the status, or the reason
 //	signed N#A TX
 //	release N#A [unsent]
@@ -211,7 +212,7 @@ type answer struct {
 	Status, TxHash       string
 	TxHashes             []string
 	Was                  struct{ Status string }
-	Reissued             *struct{ Reason string }
+	Reissued             *wire.Reissued
 	Chain                struct {
 		Mined, Claimed int64
 		Gap            *struct{ Nonce int64 }
@@ -286,7 +287,7 @@ func (s *scenario) told(what string, a *answer) string {
 	case "allocate":
 		r := fmt.Sprintf("%d#%d", a.Nonce, a.Attempt)
 		if a.Reissued != nil {
-			r += " " + a.Reissued.Reason
+			r += fmt.Sprintf(" %s #%d", a.Reissued.Reason, a.Reissued.Attempt)
 		}
 		return r
 	case "repair":

@@ -1,11 +1,13 @@
 package endpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -280,14 +282,53 @@ func TestAMinedTransactionThatIsSentAgainIsKnown(t *testing.T) {
 	}
 }
 
-// A nonce that is handed out again after it was unknown for long may be executed by its former
-// holder: who takes it in passing is told by the event, as a client of /ws is by its answer.
-func TestANonceThatWasUnknownIsToldWhenItIsTakenInPassing(t *testing.T) {
-	g := startGateway(t)
-	events := g.watch(signer(ada))
-	s := &sending{e: g.endpoint, signer: signer(ada), attempt: 2, before: &nonce.Before{Status: nonce.Released, Attempt: 1, Reason: nonce.ReasonUnseen}}
-	s.tell()
-	if e := wait.For(t, events, "the event"); e.Type != "sent" || e.Reason != reissued {
-		t.Errorf("the event is %+v", e)
+// Nobody knows what became of a nonce's earlier hold: whoever takes the nonce in passing is told by
+// the event that a node has the transaction, whichever try brought it there.
+func TestWhoTakesANonceWithAnUnaccountedHoldIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		first    chain.Verdict // of the first transaction; all after it are taken
+		payments string        // what is sent, one after the other
+		again    time.Duration // when it is offered again
+	}{
+		"at once":              {first: chain.Verdict{Class: chain.InPool}, payments: "a"},
+		"after a refused one":  {first: chain.Verdict{Class: chain.Refused, Message: "underpriced"}, payments: "ab"},
+		"after one given back": {first: chain.Verdict{Class: chain.Free, Message: "insufficient funds"}, payments: "ab"},
+		"sent again":           {first: chain.Verdict{Class: chain.Unknown}, payments: "aa", again: time.Hour},
+		"offered again":        {first: chain.Verdict{Class: chain.Unknown}, payments: "a", again: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGateway(t, func(s *setup) { s.endpoint.OfferAgain = cmp.Or(c.again, time.Hour) })
+			n := g.allocate(signer(ada), "somebody")
+			mark := nonce.Op{Signer: signer(ada), Nonce: n, Attempt: 1, MarkAny: true}
+			used, back := mark, mark
+			used.Kind, back.Kind, back.Attempt, back.Unsent = nonce.KindMarkUsed, nonce.KindMarkRecyclable, 2, true
+			must(t, g.Service.Do(t.Context(), &used))
+			wait.Until(t, "the repair", func() bool {
+				return g.Service.Do(t.Context(), &nonce.Op{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1}) == nil
+			})
+			must(t, g.Service.Do(t.Context(), &back))
+			verdicts := make(chan chain.Verdict, 1)
+			verdicts <- c.first
+			g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+				select {
+				case v := <-verdicts:
+					return v
+				default:
+					return chain.Verdict{Class: chain.InPool}
+				}
+			})
+			events, a := g.watch(signer(ada)), g.dial()
+			for _, payment := range strings.Split(c.payments, "") {
+				a.send(transaction(ada, n, payment))
+			}
+			for {
+				if e := wait.For(t, events, "the event"); e.Type == wire.EventSent {
+					if e.Reason != reissued || e.Nonce != n {
+						t.Errorf("the event is %+v", e)
+					}
+					return
+				}
+			}
+		})
 	}
 }

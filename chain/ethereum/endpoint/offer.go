@@ -173,7 +173,7 @@ func (o *Offerer) open(ctx context.Context, e *Endpoint, t *nonce.Sent, mined in
 	case row.TxHash != t.Hash, row.Reason == nonce.ReasonRepair, t.Nonce != mined && !runs, e.chains.Stopped(t.Signer):
 		o.delay(ctx, t, lookBlocked)
 	default:
-		o.offer(ctx, e, t, row.Attempt)
+		o.offer(ctx, e, t, &row)
 	}
 }
 
@@ -191,7 +191,7 @@ func (o *Offerer) row(ctx context.Context, signer string, n int64) (nonce.Row, e
 }
 
 // offer gives a transaction to the nodes again, and does what follows.
-func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt int64) {
+func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, row *nonce.Row) {
 	l := e.lines.enter(t.Signer)
 	defer e.lines.leave(l)
 	tx := chain.Tx{Account: accountOf(t.Signer), Nonce: t.Nonce, Hash: t.Hash}
@@ -208,9 +208,9 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt
 	e.metrics.offered.WithLabelValues(sendWords[v.Class]).Inc()
 	switch {
 	case v.Class == chain.InPool, v.Class == chain.Used && e.whoUsed(sending, tx.Account, t.Nonce, t.Hash) == usedByThis:
-		o.used(ctx, e, t, attempt)
+		o.used(ctx, e, t, row.Attempt)
 		e.setSent(t.Signer, t.Nonce, t.Hash, nonce.SentTaken, lookSettled)
-		e.tellSent(t.Signer, t.Nonce, attempt, t.Hash, "")
+		e.tellSent(t.Signer, t.Nonce, row.Attempt, t.Hash, row.Earlier)
 	case v.Class == chain.Free, v.Class == chain.Refused && !v.Later:
 		e.setSent(t.Signer, t.Nonce, t.Hash, nonce.SentRefused, lookSettled)
 		e.seldom.refused.warn(o.log, "a transaction whose outcome was not known is refused by all nodes: its sender may send another one of the nonce",

@@ -29,7 +29,9 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 		op := s.recordOp()
 		err := s.call.Do(op)
 		if err == nil {
-			s.attempt, s.before = op.Attempt, op.Before
+			if s.attempt = op.Attempt; len(op.Earlier) > 0 {
+				s.earlier = op.Earlier[0]
+			}
 			s.old = op.Status == nonce.Consumed && op.Replaced == nonce.TxHash{}
 			s.line.tell()
 			return nil

@@ -43,7 +43,7 @@ type sending struct {
 	attempt int64           // of the nonce, once it is recorded
 	over    nonce.TxHash    // the transaction that it replaces
 	old     bool            // the same was recorded before, and its nonce is CONSUMED
-	before  *nonce.Before   // what the nonce was that it took in passing
+	earlier *nonce.Earlier  // the hold of the nonce before that nobody accounted for
 }
 
 // sending decodes a transaction and looks whether who sends it may.

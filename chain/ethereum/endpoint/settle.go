@@ -239,19 +239,19 @@ func (e *Endpoint) whoUsed(ctx context.Context, account string, n int64, hash ch
 
 // tell says to who subscribed that a node has the transaction.
 func (s *sending) tell() {
-	why := ""
-	if s.before != nil {
-		why = reissued
-		s.e.seldom.reissued.warn(s.e.log, "a transaction took a nonce that was unknown for long: should the transaction of its former holder appear, only one of the two is executed",
-			"signer", s.signer, "nonce", s.tx.Nonce, "attempt", s.attempt, "former_attempt", s.before.Attempt)
-	}
-	s.e.tellSent(s.signer, s.tx.Nonce, s.attempt, s.tx.Hash, why)
+	s.e.tellSent(s.signer, s.tx.Nonce, s.attempt, s.tx.Hash, s.earlier)
 }
 
-// reissued is the reason of an event of a nonce whose former hold was unknown.
+// reissued is the reason of an event of a nonce with an earlier hold that nobody accounted for.
 const reissued = "reissued"
 
-func (e *Endpoint) tellSent(signer string, n, attempt int64, hash chain.Hash, why string) {
+func (e *Endpoint) tellSent(signer string, n, attempt int64, hash chain.Hash, was *nonce.Earlier) {
+	why := ""
+	if was != nil {
+		why = reissued
+		e.seldom.reissued.warn(e.log, "a transaction took a nonce whose former holder did not say what became of it: should that holder's transaction appear, only one of the two is executed",
+			"signer", signer, "nonce", n, "attempt", attempt, "former_attempt", was.Attempt, "former_tx", was.TxHash.String())
+	}
 	sink := e.events.Sink
 	if sink == nil || !sink.Watched(signer) {
 		return

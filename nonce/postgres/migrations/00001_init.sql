@@ -224,13 +224,16 @@ END $$;
 -- live_entries are the nonces of a live state, as nonce/live_codec.go writes it. Of one that
 -- no gateway would read there is one row, which is UNREADABLE.
 -- +goose StatementBegin
-CREATE FUNCTION live_entries(live bytea) RETURNS TABLE (nonce bigint, status text, attempt bigint, held_until bigint, holder bigint, reason text, tx_hashes bytea)
+CREATE FUNCTION live_entries(live bytea) RETURNS TABLE (nonce bigint, status text, attempt bigint, held_until bigint, holder bigint, reason text, tx_hashes bytea,
+    earlier_attempt bigint, earlier_reason text, earlier_tx_hash bytea)
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     reasons CONSTANT text[] := ARRAY['', 'record_first', 'forwarded', 'repair', 'unknown', 'expired', 'not_recorded', 'unseen', 'in_doubt'];
     size    CONSTANT int := octet_length(live) - 4;
     place   int := 1;
     flags   int;
+    because int; -- the number of the reason
+    earlier int; -- the flags of an earlier hold
     number  bigint;
     until   bigint := 0;
 BEGIN
@@ -264,12 +267,27 @@ BEGIN
             holder := ('x' || encode(substring(live FROM place + 1 FOR 8), 'hex'))::bit(64)::bigint;
             place := place + 8;
         END IF;
-        IF flags >> 4 = 15 THEN
+        because := flags >> 4;
+        earlier_attempt := NULL;
+        earlier_reason := NULL;
+        earlier_tx_hash := NULL;
+        IF because = 14 THEN
+            earlier := get_byte(live, place);
+            because := earlier & 15;
+            SELECT * INTO place, number FROM live_number(live, place + 1);
+            earlier_attempt := attempt - number;
+            earlier_reason := CASE earlier & 16 WHEN 16 THEN 'repair' ELSE 'unseen' END;
+            IF earlier & 32 <> 0 THEN
+                earlier_tx_hash := substring(live FROM place + 1 FOR 32);
+                place := place + 32;
+            END IF;
+        END IF;
+        IF because = 15 THEN
             SELECT * INTO place, number FROM live_number(live, place);
             reason := convert_from(substring(live FROM place + 1 FOR number::int), 'UTF8');
             place := place + number::int;
         ELSE
-            reason := reasons[(flags >> 4) + 1];
+            reason := reasons[because + 1];
         END IF;
         tx_hashes := '';
         IF flags & 8 <> 0 THEN
@@ -287,5 +305,6 @@ CREATE VIEW signer_live AS
 SELECT s.signer, e.nonce, e.status, e.attempt, to_timestamp(e.held_until / 1000.0) AS held_until,
     coalesce(p.name, CASE WHEN e.holder <> 0 THEN lpad(to_hex(e.holder), 16, '0') END) AS holder, nullif(e.reason, '') AS reason,
     CASE WHEN e.tx_hashes <> '' THEN '0x' || encode(substring(e.tx_hashes FOR 32), 'hex') END AS tx_hash,
-    (SELECT array_agg('0x' || encode(substring(e.tx_hashes FROM 32 * k + 1 FOR 32), 'hex') ORDER BY k) FROM generate_series(1, octet_length(e.tx_hashes) / 32 - 1) k) AS replaced
+    (SELECT array_agg('0x' || encode(substring(e.tx_hashes FROM 32 * k + 1 FOR 32), 'hex') ORDER BY k) FROM generate_series(1, octet_length(e.tx_hashes) / 32 - 1) k) AS replaced,
+    e.earlier_attempt, e.earlier_reason, '0x' || encode(e.earlier_tx_hash, 'hex') AS earlier_tx_hash
 FROM signer s CROSS JOIN LATERAL live_entries(s.live) e LEFT JOIN gateway_principal p ON p.principal = e.holder;
