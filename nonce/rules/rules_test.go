@@ -91,6 +91,9 @@ func (r *room) follow(plan *rules.Plan) {
 	r.signer = plan.Signer
 	for _, p := range plan.History {
 		p.Again = false // only of the write
+		if p.Earlier != nil {
+			r.Fatalf("the earlier hold of nonce %d is kept when it is consumed", p.Nonce)
+		}
 		if old := r.history[p.Nonce]; old != nil && old.Attempt > p.Attempt {
 			r.Fatalf("the history of nonce %d goes back from attempt %d to %d", p.Nonce, old.Attempt, p.Attempt)
 		}
