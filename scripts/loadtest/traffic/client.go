@@ -1,11 +1,15 @@
 package traffic
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
+	"net"
 	"sync"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"noncegate/test/lab/history"
 	"noncegate/test/lab/peer"
@@ -26,6 +30,10 @@ const (
 	// lastWords is how long a connection that cannot be written to is still read, for the close
 	// frame that says why.
 	lastWords = time.Second
+	// maxReadBytes is of a message; a longer one is not an answer to what we send.
+	maxReadBytes = 1 << 20
+	// defaultSendBuffer is what every system gives a connection.
+	defaultSendBuffer = 16 << 10
 )
 
 var (
@@ -36,7 +44,9 @@ var (
 // client is one connection that sends. Its reader goroutine runs loop; in an open loop another one
 // calls offer.
 type client struct {
-	*socket
+	ws     *websocket.Conn
+	out    *corked      // beneath it
+	in     bytes.Buffer // the last message that was read
 	number int64
 	load   *Load
 	meter  *meter
@@ -44,8 +54,7 @@ type client struct {
 	causes *causes // nil without subscribers
 
 	mu       sync.Mutex // guards what follows, and is held to write
-	out      []byte     // the last burst that was sent
-	text     []byte     // the last request of it
+	text     []byte     // the last request that was sent
 	order    int64      // requests that were sent and are kept
 	requests []request  // by id less firstID; those of a burst are neighbours
 	bursts   []burst
@@ -64,8 +73,38 @@ type burst struct {
 	left int // unanswered
 }
 
-func newClient(l *Load, m *meter, causes *causes, s *socket, i int) *client {
-	return &client{socket: s, number: int64(i), load: l, meter: m, rng: rand.New(rand.NewPCG(uint64(l.Signers.Base), uint64(i))), causes: causes}
+// openClient opens the i-th connection, whose send buffer takes all of its unanswered requests.
+func (r *runner) openClient(ctx context.Context, i int) (_ *client, err error) {
+	c := newClient(&r.load, r.meter, r.causes, i)
+	c.ws, err = r.load.Access.dial(ctx, r.load.URLs[i%len(r.load.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.out = &corked{Conn: conn}
+		if burst := r.load.window() * r.load.Inflight * maxRequestBytes; burst > defaultSendBuffer {
+			err = conn.(*net.TCPConn).SetWriteBuffer(2 * burst)
+		}
+		return c.out, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.ws.SetReadLimit(maxReadBytes)
+	c.ws.SetCloseHandler(func(int, string) error { return nil }) // it is not answered
+	c.ws.SetPingHandler(func(data string) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Time{})
+	})
+	return c, nil
+}
+
+// Close ends the connection without a word.
+func (c *client) Close() error { return c.ws.Close() }
+
+func newClient(l *Load, m *meter, causes *causes, i int) *client {
+	return &client{number: int64(i), load: l, meter: m, rng: rand.New(rand.NewPCG(uint64(l.Signers.Base), uint64(i))), causes: causes}
 }
 
 // window is how many bursts of a connection may be unanswered.
@@ -80,7 +119,20 @@ func (l *Load) window() int {
 func (c *client) loop() {
 	defer c.Close()
 	c.first()
-	c.end(c.follow(c.receive))
+	for {
+		_, message, err := c.ws.NextReader()
+		if err == nil {
+			c.in.Reset()
+			_, err = c.in.ReadFrom(message)
+		}
+		if err == nil {
+			err = c.receive(c.in.Bytes())
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+	}
 }
 
 // first begins a closed loop.
@@ -121,17 +173,17 @@ func (c *client) sendLocked(due time.Duration) {
 	}
 	at := c.free[len(c.free)-1]
 	c.free = c.free[:len(c.free)-1]
-	c.out = c.out[:0]
+	c.out.on = true
 	for i := at * n; i < (at+1)*n; i++ {
 		c.composeLocked(&c.requests[i], now)
 		c.text = appendRequest(c.text[:0], firstID+i, &c.requests[i], c.number)
-		c.out = appendFrame(c.out, finText, c.text)
+		c.ws.WriteMessage(websocket.TextMessage, c.text) // flush says what came of it
 	}
 	c.bursts[at] = burst{due: due, left: n}
 	c.sent++
-	if _, err := c.conn.Write(c.out); err != nil {
+	if err := c.out.flush(); err != nil {
 		c.ended, c.lost = true, err
-		c.conn.SetReadDeadline(time.Now().Add(lastWords))
+		c.out.SetReadDeadline(time.Now().Add(lastWords))
 	}
 }
 
@@ -176,7 +228,7 @@ func (c *client) recordLocked(r *request) {
 // stop lets nothing more leave, and ends the connection once everything was answered or until has
 // come. What waits for its turn is unsent.
 func (c *client) stop(until time.Time) {
-	c.conn.SetDeadline(until) // first, for a write that hangs has the lock
+	c.out.Conn.SetDeadline(until) // first, for a write that hangs has the lock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopping = true
@@ -195,11 +247,11 @@ func (c *client) forgetLocked() {
 func (c *client) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopping && errors.Is(err, os.ErrDeadlineExceeded) {
+	if timeout, ok := errors.AsType[net.Error](err); c.stopping && ok && timeout.Timeout() {
 		err = errNoAnswer
 	}
 	// A close frame says more than the write that failed.
-	if _, said := errors.AsType[*closedError](err); !c.ended || said && c.lost != nil {
+	if !c.ended || closedBy(err) != nil && c.lost != nil {
 		c.lost = err
 	}
 	c.ended = true
@@ -217,26 +269,13 @@ func (c *client) end(err error) {
 	c.requests, c.bursts = nil, nil
 }
 
-// receive looks at what one read brought, and sends what may leave now. An error is the end of the
-// connection.
-func (c *client) receive() error {
+// receive looks at a message, and sends what may leave now. An error is the end of the connection.
+func (c *client) receive(message []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.meter.now()
-	for {
-		op, payload, ok := c.next()
-		if !ok {
-			break
-		}
-		err := error(nil)
-		if op == finText {
-			err = c.answeredLocked(payload, now)
-		} else {
-			err = c.control(op, payload)
-		}
-		if err != nil {
-			return err
-		}
+	if err := c.answeredLocked(message, now); err != nil {
+		return err
 	}
 	c.proceedLocked(now)
 	return nil
@@ -249,8 +288,7 @@ func (c *client) proceedLocked(now time.Duration) {
 	case c.stopping:
 		if c.sent == 0 {
 			c.ended = true
-			c.goodbye()
-			c.Close()
+			goodbye(c.ws)
 		}
 	case c.load.Rate == 0:
 		if c.sent == 0 {

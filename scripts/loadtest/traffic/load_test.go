@@ -75,7 +75,7 @@ func TestSignersAreChosenUniformly(t *testing.T) {
 
 func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
 	l := Load{Inflight: 1, Mix: Mix{Pairs: true}, Signers: Signers{Count: 1}}
-	c := newClient(&l, newMeter(), nil, nil, 0)
+	c := newClient(&l, newMeter(), nil, 0)
 	for i := range int64(maxHolds + 10) {
 		rep := reply{body: fmt.Appendf(nil, `{"nonce":%d,"attempt":1,"holdMs":%d}`, i, i)}
 		if err := c.acknowledgedLocked(&request{}, &rep, 0); err != nil {

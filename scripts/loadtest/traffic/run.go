@@ -90,11 +90,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 		if err := r.wait(ctx, at); err != nil {
 			return nil, err
 		}
-		s, err := r.load.open(ctx, i)
-		if err != nil {
-			return nil, err
-		}
-		return newClient(&r.load, r.meter, r.causes, s, i), nil
+		return r.openClient(ctx, i)
 	})
 	return err
 }

@@ -290,9 +290,8 @@ func TestATargetThatCannotBeUsedIsNamedAtOnce(t *testing.T) {
 func TestReasonsOfLostConnectionsHaveNoAddresses(t *testing.T) {
 	for want, err := range map[string]error{
 		"read: connection reset by peer":             &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 5}, Err: os.NewSyscallError("read", syscall.ECONNRESET)},
-		"closed by the server without a close frame": io.EOF,
-		"closed by the server: 4001 slow_consumer":   &closedError{4001, "slow_consumer"},
-		"closed by the server without a code":        &closedError{},
+		"closed by the server without a close frame": &websocket.CloseError{Code: websocket.CloseAbnormalClosure, Text: io.ErrUnexpectedEOF.Error()},
+		"closed by the server: 4001 slow_consumer":   &websocket.CloseError{Code: 4001, Text: "slow_consumer"},
 	} {
 		if got := reason(err); got != want {
 			t.Errorf("%q, want %q", got, want)

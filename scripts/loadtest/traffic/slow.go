@@ -186,8 +186,7 @@ func (c *slowClient) live(conn slowConn) {
 	defer func() { silent() }()
 	for again := true; again; {
 		why := c.session(conn)
-		closed, _ := errors.AsType[*websocket.CloseError](why)
-		kicked := closed != nil && closed.Code == wire.CloseSlowConsumer
+		kicked := websocket.IsCloseError(why, wire.CloseSlowConsumer)
 		pause := time.Duration(0)
 		switch {
 		case errors.Is(why, errVanish) && c.rng.IntN(2) == 0:
@@ -267,8 +266,8 @@ func (c *slowClient) session(conn slowConn) error {
 	conn.below.SetWriteDeadline(time.Now()) // of a send that waits for the gateway
 	close(conn.below.free)
 	both.Wait()
-	if closed, ok := errors.AsType[*websocket.CloseError](<-said); ok && closed.Code != websocket.CloseAbnormalClosure && !errors.Is(why, errVanish) {
-		return closed
+	if err := <-said; closedBy(err) != nil && !errors.Is(why, errVanish) {
+		return err
 	}
 	return why
 }

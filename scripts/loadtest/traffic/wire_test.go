@@ -3,20 +3,13 @@
 package traffic
 
 import (
-	"bytes"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
-	"github.com/gorilla/websocket"
-
-	"noncegate/scripts/loadtest/target"
 	"noncegate/wire"
 )
 
-func TestRequestsAreMaskedFramesOfWhatTheProtocolAsksFor(t *testing.T) {
+func TestRequestsAreWhatTheProtocolAsksFor(t *testing.T) {
 	const big = int64(1<<63 - 1)
 	for want, r := range map[string]request{
 		fmt.Sprintf(`{"signer":%q}`, Signer(0xabc)):                                                                {nonceOf: nonceOf{account: 0xabc}},
@@ -24,92 +17,16 @@ func TestRequestsAreMaskedFramesOfWhatTheProtocolAsksFor(t *testing.T) {
 		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, Signer(1), big):                                        {method: MarkRecyclable, nonceOf: nonceOf{1, big, 1}},
 		fmt.Sprintf(`{"signer":%q}`, Signer(2)):                                                                    {method: Status, nonceOf: nonceOf{account: 2}},
 	} {
-		frame := appendFrame(nil, finText, appendRequest(nil, firstID, &r, 3))
-		message := asServerReads(t, frame)
+		text := appendRequest(nil, firstID, &r, 3)
 		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":100000,"method":%q,"params":%s}`, wireNames[r.method], want)
-		if strings.TrimSpace(message) != want {
-			t.Errorf("request %s, want %s", message, want)
+		if string(text) != want || len(text) > maxRequestBytes-14 {
+			t.Errorf("request %s, want %s", text, want)
 		}
 		var f wire.Frame
-		if e := f.Decode([]byte(message)); e != nil || f.Calls[0].Err != nil {
-			t.Errorf("request %s is not valid: %v", message, e)
-		}
-		if len(frame) > maxRequestBytes {
-			t.Errorf("a frame of %d bytes, more than %d: %s", len(frame), maxRequestBytes, message)
+		if e := f.Decode(text); e != nil || f.Calls[0].Err != nil {
+			t.Errorf("request %s is not valid: %v", text, e)
 		}
 	}
-}
-
-// asServerReads is what a WebSocket server makes of the bytes of a client.
-func asServerReads(t *testing.T, frame []byte) string {
-	t.Helper()
-	got := make(chan string, 1)
-	url := target.Serve(t, func(_ *target.Conn, _ int, message []byte) error {
-		got <- string(message)
-		return errEnd
-	})
-	s, err := (&Load{URLs: []string{url}}).open(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.conn.Close()
-	if _, err := s.conn.Write(frame); err != nil {
-		t.Fatal(err)
-	}
-	return <-got
-}
-
-func TestFramesOfEveryLengthAreReadByAServer(t *testing.T) {
-	for _, n := range []int{0, 1, 125, 126, 65535} {
-		payload := strings.Repeat("x", n)
-		if got := asServerReads(t, appendFrame(nil, finText, []byte(payload))); got != payload {
-			t.Errorf("%d bytes arrived, want %d", len(got), n)
-		}
-	}
-}
-
-func TestServerFramesOfEveryLengthAreSplitAndTheRestIsWaitedFor(t *testing.T) {
-	for _, n := range []int{0, 1, 125, 126, 300, 65535, 65536} {
-		payload := bytes.Repeat([]byte("x"), n)
-		whole := serverBytes(t, payload)
-		op, got, size := serverFrame(append(whole, "next"...))
-		if op != finText || !bytes.Equal(got, payload) || size != len(whole) {
-			t.Errorf("%d bytes: op %#x, %d bytes, size %d; want %#x, %d, %d", n, op, len(got), size, finText, n, len(whole))
-		}
-		for cut := range min(len(whole), 12) {
-			if _, _, size := serverFrame(whole[:cut]); size != 0 {
-				t.Errorf("%d of %d bytes gave a frame of %d", cut, len(whole), size)
-			}
-		}
-		if _, _, size := serverFrame(whole[:len(whole)-1]); size != 0 {
-			t.Errorf("all but one of %d bytes gave a frame", len(whole))
-		}
-	}
-}
-
-// serverBytes is what a server sends for a text message.
-func serverBytes(t *testing.T, payload []byte) []byte {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		conn.ReadMessage()
-		conn.WriteMessage(websocket.TextMessage, payload)
-	}))
-	defer srv.Close()
-	s, err := (&Load{URLs: []string{"ws" + strings.TrimPrefix(srv.URL, "http")}}).open(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.conn.Close()
-	s.conn.Write(appendFrame(nil, finText, nil))
-	var all bytes.Buffer
-	all.ReadFrom(s.conn) // until the server closes
-	return all.Bytes()
 }
 
 func TestRepliesAreUnderstood(t *testing.T) {
