@@ -242,18 +242,25 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 	withRig(t, "http://node:80", func(t *testing.T, r *rig) {
 		var mu sync.Mutex
 		reading, peak := 0, 0
+		full := make(chan struct{}) // closed when as many are read as may; none goes on before
 		chunk := []byte(strings.Repeat(" ", 64<<10))
 		r.fake.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			for written := 0; written < 100<<20; written += len(chunk) {
 				if _, err := w.Write(chunk); err != nil {
 					return true
 				}
-				mu.Lock()
 				if written == smallAnswer+4*len(chunk) { // it is read beyond the small part
+					mu.Lock()
 					reading++
-					peak = max(peak, reading)
+					if reading > peak {
+						peak = reading
+						if peak == largeAnswers {
+							close(full)
+						}
+					}
+					mu.Unlock()
+					<-full
 				}
-				mu.Unlock()
 				if written == 3<<20 {
 					mu.Lock()
 					reading--
