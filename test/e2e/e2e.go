@@ -1,8 +1,7 @@
 //go:build unix
 
-// Package e2e runs gateways as processes, on a real PostgreSQL or on a file, and speaks the
-// protocol to them as any client would. The packages below it have the tests, which wait
-// for answers, never for a time to pass; Patience only bounds them.
+// Package e2e runs gateways as processes, on a real PostgreSQL or on a file, and speaks the protocol to them as any client would.
+// The packages below it have the tests, which wait for answers, never for a time to pass; Patience only bounds them.
 //
 // Its functions fail the test that they are given. What they start ends with that test.
 package e2e
@@ -43,8 +42,7 @@ var (
 	program string // path of the gateway
 )
 
-// Main is the TestMain of a package: it builds a gateway, with the race detector if the
-// tests have it, and starts a PostgreSQL.
+// Main is the TestMain of a package: it builds a gateway, with the race detector if the tests have it, and starts a PostgreSQL.
 func Main(m *testing.M) {
 	var err error
 	if room, err = guarded.Open("e2e", nil); err == nil {

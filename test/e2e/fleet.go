@@ -18,8 +18,7 @@ import (
 	"noncegate/wire"
 )
 
-// Fleet is gateways over one database, by node id. Its methods are of the test's
-// goroutine.
+// Fleet is gateways over one database, by node id. Its methods are of the test's goroutine.
 type Fleet struct {
 	testing.TB
 	DB    string
@@ -155,8 +154,7 @@ func Signers(name string, n int) []string {
 	return signers
 }
 
-// Owners allocates once for each signer over c, and returns which node owns each
-// right afterwards.
+// Owners allocates once for each signer over c, and returns which node owns each right afterwards.
 func Owners(c *Peer, signers []string) map[string]string {
 	c.Helper()
 	owner := make(map[string]string)
@@ -188,9 +186,8 @@ func Touch(c *Peer, signers []string) {
 	}
 }
 
-// ServeAgain asks for one signer after the other until each was given a nonce, and
-// returns how long after began the last was, and the longest time of an answer. A
-// refusal must be one of reasons.
+// ServeAgain asks for one signer after the other until each was given a nonce, and returns how long after began the last was, and
+// the longest time of an answer. A refusal must be one of reasons.
 func ServeAgain(c *Peer, signers []string, began time.Time, reasons ...string) (last, slowest time.Duration) {
 	c.Helper()
 	left := slices.Clone(signers)
@@ -212,8 +209,7 @@ func ServeAgain(c *Peer, signers []string, began time.Time, reasons ...string) (
 // CrowdSigners is how many signers a crowd works on.
 const CrowdSigners = 48
 
-// Crowd is clients that allocate one after the other, each with a request id of
-// its own, and repeat what they were not told.
+// Crowd is clients that allocate one after the other, each with a request id of its own, and repeat what they were not told.
 type Crowd struct {
 	*Process
 	told atomic.Int64 // allocations answered
@@ -225,15 +221,13 @@ type Crowd struct {
 	All   sync.WaitGroup
 }
 
-// Crowd starts n clients that stop when ctx ends, or at the first connection
-// that ends.
+// Crowd starts n clients that stop when ctx ends, or at the first connection that ends.
 func (p *Process) Crowd(ctx context.Context, n int) *Crowd {
 	p.Helper()
 	return newCrowd(ctx.Done(), n, p)
 }
 
-// Crowd starts n clients, spread over the nodes, that stop as those of
-// [Process.Crowd] do.
+// Crowd starts n clients, spread over the nodes, that stop as those of [Process.Crowd] do.
 func (f *Fleet) Crowd(stop <-chan struct{}, n int) *Crowd {
 	f.Helper()
 	var all []*Process
@@ -320,16 +314,14 @@ func (c *Crowd) Stored(db string) {
 	c.inStore(db, "true", 0)
 }
 
-// Kept fails the test unless all that was answered is in the database, and beyond that at
-// most the last request of each connection that ended. Nodes give request ids of their own
-// to what they forward; those are left out.
+// Kept fails the test unless all that was answered is in the database, and beyond that at most the last request of each connection
+// that ended. Nodes give request ids of their own to what they forward; those are left out.
 func (c *Crowd) Kept(db string) {
 	c.Helper()
 	c.inStore(db, `g.request_id ~ '^r[0-9]+-'`, len(c.Ended))
 }
 
-// inStore fails the test unless what was answered is in the database, and of the rows that
-// condition takes at most so many more.
+// inStore fails the test unless what was answered is in the database, and of the rows that condition takes at most so many more.
 func (c *Crowd) inStore(db, condition string, more int) {
 	c.Helper()
 	text := Query(c, db, `

@@ -25,8 +25,7 @@ type Reply struct {
 	Error  *wire.Error `json:"error"`
 }
 
-// Reason is the stable word of a refusal, and its outcome where it has one; "ok"
-// for a result.
+// Reason is the stable word of a refusal, and its outcome where it has one; "ok" for a result.
 func (r *Reply) Reason() string {
 	switch {
 	case r.Error == nil:
@@ -105,8 +104,7 @@ func (c *Peer) Call(method, params string) *Reply {
 	return c.Answer(c.Send(method, params))
 }
 
-// Want calls and fails the test unless the answer is a result, or the refusal
-// of that reason.
+// Want calls and fails the test unless the answer is a result, or the refusal of that reason.
 func (c *Peer) Want(reason, method, params string) *Reply {
 	c.Helper()
 	r := c.Call(method, params)

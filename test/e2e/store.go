@@ -104,10 +104,9 @@ func rowsWith(t testing.TB, url, with, sql string) string {
 	return text
 }
 
-// The tables of a database under names of the tests: signers(signer_id, signer, version,
-// next, floor, owner, token), nonces(signer_id, nonce, status, attempt, token) and
-// given(signer_id, request_id, nonce, attempt), which has a row for each nonce of an
-// allocation with a request id, and nodes(node, live, incarnation). token is that under which the row was written, 0 by a
+// The tables of a database under names of the tests: signers(signer_id, signer, version, next, floor, owner, token),
+// nonces(signer_id, nonce, status, attempt, token) and given(signer_id, request_id, nonce, attempt), which has a row for each nonce
+// of an allocation with a request id, and nodes(node, live, incarnation). token is that under which the row was written, 0 by a
 // node in mode basic.
 const tables = `WITH signers AS (
 	SELECT signer_id, signer, version, next_nonce AS next, floor, nullif(owner_node, '') AS owner, s.fencing_token AS token FROM signer s JOIN shard USING (shard_id)
@@ -172,8 +171,7 @@ func ConsistentButPruned(t testing.TB, url string) {
 	consistentRows(t, url, false)
 }
 
-// consistentRows is consistent. Where rows of the history may have been
-// deleted, it is not kept whole.
+// consistentRows is consistent. Where rows of the history may have been deleted, it is not kept whole.
 func consistentRows(t testing.TB, url string, whole bool) {
 	t.Helper()
 	for what, sql := range map[string]string{

@@ -5,10 +5,9 @@ import (
 	"sync"
 )
 
-// coalescingListener makes its connections hold what is written until the next
-// read that has to ask the kernel. A server that reads a frame, answers it and
-// reads on thereby answers all frames of its read buffer by one system call, once
-// durable returns: an error of it ends the connection instead.
+// coalescingListener makes its connections hold what is written until the next read that has to ask the kernel. A server that reads
+// a frame, answers it and reads on thereby answers all frames of its read buffer by one system call, once durable returns: an error
+// of it ends the connection instead.
 type coalescingListener struct {
 	net.Listener
 	durable func() error

@@ -12,10 +12,9 @@
 //	refserver redis-incr     nonce_allocate is one INCR of a Redis, nonce_markUsed
 //	                         one HSET of nonce and transaction hash
 //
-// They know nonce_allocate and nonce_markUsed only, keep no promise of the gateway,
-// and listen on the loopback address unless told otherwise. echo is a plain gorilla
-// server as its users write it; floor is the least that a durable answer costs; naive is what a competent programmer writes first;
-// redis-incr is what is proposed instead of a database.
+// They know nonce_allocate and nonce_markUsed only, keep no promise of the gateway, and listen on the loopback address unless told
+// otherwise. echo is a plain gorilla server as its users write it; floor is the least that a durable answer costs; naive is what a
+// competent programmer writes first; redis-incr is what is proposed instead of a database.
 package main
 
 import (
@@ -49,9 +48,8 @@ type options struct {
 	pool     int
 }
 
-// defaultPool is how many connections to its store a kind uses: for naive enough
-// that commits share their fsync, where more did not help; for redis-incr the same,
-// because Redis runs one command at a time.
+// defaultPool is how many connections to its store a kind uses: for naive enough that commits share their fsync, where more did not
+// help; for redis-incr the same, because Redis runs one command at a time.
 const defaultPool = 32
 
 // run serves until ctx ends.

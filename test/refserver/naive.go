@@ -27,8 +27,7 @@ CREATE TABLE IF NOT EXISTS naive_allocation (
 	PRIMARY KEY (signer_id, nonce)
 );`
 
-// The statements of one allocation, in order, naiveAdd only for a new signer; of a mark
-// naiveLock and naiveUsed.
+// The statements of one allocation, in order, naiveAdd only for a new signer; of a mark naiveLock and naiveUsed.
 const (
 	naiveLock = `SELECT id, next_nonce FROM naive_signer WHERE signer = $1 FOR UPDATE`
 	naiveAdd  = `INSERT INTO naive_signer (signer) VALUES ($1) ON CONFLICT DO NOTHING`

@@ -21,9 +21,8 @@ const (
 // to give back or to find again, and a mark is taken for whatever nonce it names.
 type redisIncr struct{ client *redis.Client }
 
-// newRedisIncr connects to the server at url with a pool of that many connections,
-// opened as they are needed. A command whose answer is lost may have run, so
-// nothing is sent twice.
+// newRedisIncr connects to the server at url with a pool of that many connections, opened as they are needed. A command whose
+// answer is lost may have run, so nothing is sent twice.
 func newRedisIncr(ctx context.Context, url string, connections int) (*redisIncr, error) {
 	if url == "" {
 		return nil, errors.New("-redis says where Redis is, such as redis://127.0.0.1:6379/0")

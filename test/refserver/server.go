@@ -27,8 +27,7 @@ type backend interface {
 	close() // once nothing is under way any more
 }
 
-// server answers frames one after the other, in the goroutine of their
-// connection.
+// server answers frames one after the other, in the goroutine of their connection.
 type server struct {
 	backend    backend
 	readBuffer int         // bytes
@@ -107,8 +106,7 @@ func (s *server) close() {
 	}
 }
 
-// serve reads, answers and writes until the connection ends, which is the only
-// way it ends.
+// serve reads, answers and writes until the connection ends, which is the only way it ends.
 func (s *server) serve(conn *websocket.Conn) {
 	var (
 		in    bytes.Buffer

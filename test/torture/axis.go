@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Axis is what gateways run on in a campaign: which store and engine they have, and what
-// stands beside them.
+// Axis is what gateways run on in a campaign: which store and engine they have, and what stands beside them.
 type Axis struct {
 	Name string
 	// Engine gives the nodes of mode worker-queue a Redis, and the performance engine serves.
@@ -42,23 +41,10 @@ func (a Axis) own() []Fault {
 	})
 }
 
-// Combinations are what a pass of a campaign breaks, each once. On PostgreSQL: each fault
-// alone, and each pair. With the performance engine or a chain: the faults of that axis alone
-// and in pairs, and each beside each of PostgreSQL's that it can be beside; those alone too
-// beside a chain. On SQLite: each way
-// to end and what it leaves, after each other one.
+// Combinations are what a pass of a campaign breaks, each once: the faults that are the axis' own alone and in pairs, and with the
+// performance engine or a chain each beside each of PostgreSQL's that it can be beside; those alone too beside a chain.
 func (a Axis) Combinations() (all [][]Fault) {
-	own := a.own()
-	if a.File {
-		rounds := fileRounds(own)
-		for _, first := range rounds {
-			for _, second := range rounds {
-				all = append(all, slices.Concat(first, second))
-			}
-		}
-		return all
-	}
-	others := []Fault(nil)
+	own, others := a.own(), []Fault(nil)
 	if a.Engine || a.Chain {
 		others = slices.DeleteFunc(Axes[0].own(), func(f Fault) bool { return a.Engine && f.NoEngine })
 	}

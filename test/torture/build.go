@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"path/filepath"
 	"slices"
 
@@ -34,13 +33,13 @@ func (a Axis) patches() []gateway.Patch {
 	return plantNamed("wrong clock").Patches
 }
 
-// Build makes the gateways of an axis in a folder: with the race detector and a clock that may be wrong, or with a traced disk, where
-// thousands of calls a second are wanted.
+// Build makes the gateway of an axis in a folder: with the race detector and a clock that may be wrong, or with a traced disk, where
+// more calls a second are wanted.
 func Build(ctx context.Context, o *Options, dir string) error {
 	o.Gateway, o.Clock = filepath.Join(dir, "gateway-"+o.Name), !o.File
+	var flags []string
 	if !o.File {
-		return gateway.Build(ctx, o.Gateway, o.patches(), "-race")
+		flags = []string{"-race"}
 	}
-	o.Plain = o.Gateway + "-plain"
-	return errors.Join(gateway.Build(ctx, o.Gateway, o.patches()), gateway.Build(ctx, o.Plain, traced()))
+	return gateway.Build(ctx, o.Gateway, o.patches(), flags...)
 }

@@ -155,8 +155,7 @@ func (c *chainSide) mine() {
 	}
 }
 
-// show brings a node to the newest block that it may know. A transaction that is not in
-// its chain is in its pool.
+// show brings a node to the newest block that it may know. A transaction that is not in its chain is in its pool.
 func (c *chainSide) show(n *chainNode) {
 	back := func(b *fakenode.Block, by int64) *fakenode.Block {
 		for ; by > 0 && b.Parent != nil; by-- {
@@ -176,8 +175,7 @@ func (c *chainSide) show(n *chainNode) {
 	n.SetFinal(back(head, finalAfter))
 }
 
-// send takes a transaction, unless its nonce is in the pool or was used: only the first
-// of a nonce is taken.
+// send takes a transaction, unless its nonce is in the pool or was used: only the first of a nonce is taken.
 func (c *chainSide) send(m mine, givenBack bool) (hash string, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,8 +197,7 @@ func (c *chainSide) send(m mine, givenBack bool) (hash string, taken bool) {
 	return tx.Hash.String(), true
 }
 
-// blindly does what keeps nodes from telling of the newest blocks, until healed is
-// called.
+// blindly does what keeps nodes from telling of the newest blocks, until healed is called.
 func (c *chainSide) blindly() (healed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,9 +237,7 @@ func (c *cluster) payers(p Plan, began time.Time, load *workload) (payers []*pay
 	c.chain.began = began
 	c.chain.mu.Unlock()
 	for i := range chainPayers {
-		rnd := rand.New(rand.NewPCG(p.Seed, uint64(3000+i)))
-		w := &worker{client: newClient(p.Clients+1+i, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
-		payers = append(payers, &payer{worker: w, chain: c.chain})
+		payers = append(payers, &payer{worker: c.newWorker(p.Clients+1+i, p.Seed, uint64(3000+i), began, load), chain: c.chain})
 	}
 	return payers
 }
@@ -290,8 +285,7 @@ func (p *payer) pay(ctx context.Context) {
 	}
 }
 
-// sendAndMark sends, and mostly marks. What is not taken it leaves alone: somebody has
-// sent with this nonce.
+// sendAndMark sends, and mostly marks. What is not taken it leaves alone: somebody has sent with this nonce.
 func (p *payer) sendAndMark(ctx context.Context, m mine) {
 	hash, taken := p.chain.send(m, false)
 	if !taken || p.rnd.IntN(3) == 0 { // it crashed before it marked
@@ -302,13 +296,10 @@ func (p *payer) sendAndMark(ctx context.Context, m mine) {
 	p.call(ctx, call)
 }
 
-// settleChain has one more client pay from all accounts until what the others left is
-// filled, then give nonces back and send with them all the same, and ask for the next
-// ones once gateways know that those are mined. It returns all calls.
+// settleChain has one more client pay from all accounts until what the others left is filled, then give nonces back and send with
+// them all the same, and ask for the next ones once gateways know that those are mined. It returns all calls.
 func (c *cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
-	rnd := rand.New(rand.NewPCG(p.Seed, 1))
-	w := &worker{client: newClient(p.Clients+1+chainPayers, began, c.nodes, rnd), load: load, owners: make(map[string]*node)}
-	last := &payer{worker: w, chain: c.chain}
+	last := &payer{worker: c.newWorker(p.Clients+1+chainPayers, p.Seed, 1, began, load), chain: c.chain}
 	defer last.close()
 	c.chain.calm.Store(true)
 	for until := time.Now().Add(chainSettles); time.Now().Before(until) && ctx.Err() == nil; lasts(ctx, 5*poll) {

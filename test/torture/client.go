@@ -14,15 +14,13 @@ import (
 	"noncegate/wire"
 )
 
-// answerTimeout is how long a client waits before it gives a call up. A node that
-// is paused for longer makes its calls unknown.
+// answerTimeout is how long a client waits before it gives a call up. A node that is paused for longer makes its calls unknown.
 const answerTimeout = 4 * time.Second
 
 // dialTimeout bounds the connecting to a node.
 const dialTimeout = time.Second
 
-// client makes calls over raw WebSockets, one connection to each node, and writes
-// them down. It belongs to one goroutine.
+// client makes calls over raw WebSockets, one connection to each node, and writes them down. It belongs to one goroutine.
 type client struct {
 	id      int
 	began   time.Time
@@ -33,23 +31,14 @@ type client struct {
 	calls   []history.Call
 	serials int64 // connections made so far
 	serial  map[*node]int64
-
-	// mark is how long the trace of the disk is, of clients of a file; nil: there is none. Then
-	// spans has where each of the calls lies in it.
-	mark  func() int64
-	spans []span
-	round int
 }
 
-// span is where a call lies in the trace of its round.
-type span struct {
-	round int
-	from  int64 // how long the trace was before the request was sent
-	to    int64 // how long it was after the answer came; -1: none came
-}
-
-func newClient(id int, began time.Time, nodes []*node, rnd *rand.Rand) *client {
-	return &client{id: id, began: began, nodes: nodes, rnd: rnd, conns: make(map[*node]*peer.Conn), serial: make(map[*node]int64)}
+// newWorker makes a client of a run; its draws are the seed's and the number's.
+func (c *cluster) newWorker(id int, seed, number uint64, began time.Time, load *workload) *worker {
+	return &worker{load: load, owners: make(map[string]*node), client: &client{
+		id: id, began: began, nodes: c.nodes, rnd: rand.New(rand.NewPCG(seed, number)),
+		conns: make(map[*node]*peer.Conn), serial: make(map[*node]int64),
+	}}
 }
 
 func (c *client) close() {
@@ -72,7 +61,7 @@ func (c *client) conn(ctx context.Context, n *node) (*peer.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := peer.Dial(ctx, n.URL(), peer.Config{Timeout: answerTimeout, DefaultHold: holdTTL})
+	conn, err := peer.Dial(ctx, n.url, peer.Config{Timeout: answerTimeout, DefaultHold: holdTTL})
 	if err != nil {
 		return nil, err
 	}
@@ -85,23 +74,21 @@ func (c *client) conn(ctx context.Context, n *node) (*peer.Conn, error) {
 // errNotSent: the node could not be reached, so there was no call.
 var errNotSent = errors.New("no connection to the node")
 
-// do sends calls over one connection, one behind the other, waits for their answers
-// and writes them down. cut ends the connection once they were sent, without reading
-// an answer. With errNotSent there was no call.
+// do sends calls over one connection, one behind the other, waits for their answers and writes them down. cut ends the connection
+// once they were sent, without reading an answer. With errNotSent there was no call.
 func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Call) ([]history.Call, []*wire.Error, error) {
 	conn, err := c.conn(ctx, n)
 	if err != nil {
 		return nil, nil, errNotSent
 	}
-	index, spans := make(map[int64]int), make([]span, len(calls))
-	from := c.marked()
+	index := make(map[int64]int)
 	for i := range calls {
 		calls[i].Client, calls[i].Node = c.id, n.id
 		calls[i].Conn = int64(c.id)<<32 | c.serial[n]
 		calls[i].Start, calls[i].Outcome, calls[i].Reason = time.Since(c.began), history.Unknown, "connection closed"
 		c.last++
 		calls[i].Seq = c.last
-		index[c.last], spans[i] = i, span{c.round, from, -1}
+		index[c.last] = i
 		if err = conn.Send(c.last, &calls[i]); err != nil {
 			// Whether the bytes before the error arrived, nobody knows.
 			calls = calls[:i+1]
@@ -122,7 +109,6 @@ func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 			}
 			calls[i].End = time.Since(c.began)
 			r.Settle(&calls[i])
-			spans[i].to = c.marked()
 			errs[i] = r.Error
 		}
 	}
@@ -135,13 +121,6 @@ func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 			calls[i].Detail = fmt.Sprint(err)
 		}
 	}
-	c.calls, c.spans = append(c.calls, calls...), append(c.spans, spans[:len(calls)]...)
+	c.calls = append(c.calls, calls...)
 	return calls, errs, nil
-}
-
-func (c *client) marked() int64 {
-	if c.mark == nil {
-		return 0
-	}
-	return c.mark()
 }

@@ -24,9 +24,8 @@ import (
 	"noncegate/test/lab/redistest"
 )
 
-// The times of the performance engine in a run. The grant is longer than a lease and the time
-// until Redis counts as lost together, so that who takes a shard over can declare a loss while
-// the old owner still hands out.
+// The times of the performance engine in a run. The grant is longer than a lease and the time until Redis counts as lost together,
+// so that who takes a shard over can declare a loss while the old owner still hands out.
 const (
 	engineGrant     = 3 * time.Second
 	engineRedisLost = 1200 * time.Millisecond
@@ -63,7 +62,7 @@ type redisSide struct {
 
 // startRedis starts a Redis for the cluster and keeps a list of losses in its database.
 func (c *cluster) startRedis(ctx context.Context, o Options) error {
-	server, err := redistest.Start(persistences[o.persistence%len(persistences)]...)
+	server, err := redistest.Start(persistences[int(o.seed%uint64(len(persistences)))]...)
 	if err != nil {
 		return err
 	}
@@ -107,9 +106,8 @@ func (r *redisSide) startReplica(ctx context.Context) error {
 	}
 }
 
-// engineTriggers write down every loss of a shard as it is declared, every signer that is
-// mended because of one, and why the engine was left. Mode basic mends and hands out in one
-// statement.
+// engineTriggers write down every loss of a shard as it is declared, every signer that is mended because of one, and why the engine
+// was left. Mode basic mends and hands out in one statement.
 const engineTriggers = `
 	CREATE TABLE torture_loss (shard_id int, epoch bigint, token bigint, at bigint, grant_until bigint, doubt_until bigint);
 	CREATE FUNCTION torture_lost() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -125,7 +123,8 @@ const engineTriggers = `
 		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, greatest(OLD.next_nonce, OLD.ceiling));
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0) EXECUTE FUNCTION torture_mended();
+	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0)
+		EXECUTE FUNCTION torture_mended();
 
 	CREATE TABLE torture_left (at bigint, reason text);
 	CREATE FUNCTION torture_left() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -163,8 +162,7 @@ func (r *redisSide) close() error {
 	return err
 }
 
-// hold keeps the cluster from being switched up again until the returned function is
-// called.
+// hold keeps the cluster from being switched up again until the returned function is called.
 func (r *redisSide) hold() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,8 +257,7 @@ func (c *cluster) engineIs(ctx context.Context) (all []engineState, err error) {
 // engineWait bounds the way to a state of the engine on a machine that is busy.
 const engineWait = 30 * time.Second
 
-// awaitEngine waits until the engine is as is wants it at every node, and asks for a state
-// meanwhile where to is not "".
+// awaitEngine waits until the engine is as is wants it at every node, and asks for a state meanwhile where to is not "".
 func (c *cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, engineWait)
 	defer cancel()
@@ -306,9 +303,8 @@ func (c *cluster) keepUp(ctx context.Context) {
 	}
 }
 
-// settleEngine waits until everything is shipped and compares the logs with what the nodes
-// remember, brings every shard back and reads what was lost meanwhile. What is wrong it
-// returns as violations.
+// settleEngine waits until everything is shipped and compares the logs with what the nodes remember, brings every shard back and
+// reads what was lost meanwhile. What is wrong it returns as violations.
 func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
 	wrong := func(rule history.Rule, format string, args ...any) {
 		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
@@ -361,8 +357,7 @@ func (c *cluster) compare(ctx context.Context) (different string) {
 	return ""
 }
 
-// outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has
-// been handed out again.
+// outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has been handed out again.
 func (c *cluster) outlastDoubt(ctx context.Context) error {
 	conn, err := c.connect(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"noncegate/test/lab/history"
@@ -21,8 +22,7 @@ type Fault struct {
 	Name string
 	What string // for people
 
-	// Engine, Chain and File say that it is of such an axis alone; the others can have each
-	// fault that needs none.
+	// Engine, Chain and File say that it is of such an axis alone; the others can have each fault that needs none.
 	Engine, Chain, File bool
 	// NoEngine says that it is not beside the performance engine.
 	NoEngine bool
@@ -47,15 +47,11 @@ type Fault struct {
 
 	// do breaks something and heals it; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
-	// end ends the gateway of a file, and left is what the disk then makes of writes that
-	// were not synced. A row has one of them.
-	end  func(ctx context.Context, r *fileRun) error
-	left func(*rand.Rand) weather
 }
 
 // faults are all there are. Campaigns number those of an axis in this order.
-var faults = []Fault{
-	{Name: "kill", What: "a gateway ends by SIGKILL and is started again", do: kill},
+var faults = append(diskFaults(), []Fault{
+	{Name: "kill", What: "a gateway ends by SIGKILL and is started again", do: ends(syscall.SIGKILL, 1.5)},
 	{Name: "pause", What: "a gateway stands still for longer than its leases last", do: pause},
 	{Name: "backend", What: "database sessions that are at work are ended", do: endBackends},
 	{Name: "cut-reply", What: "commits happen, and their replies are lost", do: cutReplies},
@@ -65,7 +61,7 @@ var faults = []Fault{
 	{Name: "row-lock", What: "somebody else locks rows of signers or shards", do: lockRows},
 	{Name: "cut-websocket", What: "connections of clients end between request and answer", do: cutWebSockets},
 	{Name: "wrong-clock", What: "the gateways' clocks are wrong by two leases", Offsets: true},
-	{Name: "drain", What: "a gateway ends by SIGTERM and is started again", do: drain},
+	{Name: "drain", What: "a gateway ends by SIGTERM and is started again", do: ends(syscall.SIGTERM, 1)},
 	{Name: "silent-node", What: "a gateway is not heard by clients and nodes", do: silence},
 	// Sweeps pause for the longest hold after each step, and what was held by a clock that was
 	// behind is overdue at once when it is right again. How long a grant runs is told by that clock.
@@ -78,8 +74,8 @@ var faults = []Fault{
 	{Name: "redis-kill", What: "Redis is killed and started again", Engine: true, Forgets: true, do: killRedis},
 	{Name: "redis-empty", What: "FLUSHALL", Engine: true, Forgets: true, do: emptyRedis},
 	{Name: "redis-back", What: "Redis forgets its last writes", Engine: true, Forgets: true, do: setRedisBack},
-	{Name: "redis-other", What: "gateways are led to another, empty Redis", Engine: true, Forgets: true, do: replaceRedis},
-	{Name: "redis-failover", What: "gateways are led to a replica that was promoted", Engine: true, Forgets: true, Replica: true, do: failRedisOver},
+	{Name: "redis-other", What: "gateways are led to another, empty Redis", Engine: true, Forgets: true, do: leadElsewhere(false)},
+	{Name: "redis-failover", What: "gateways are led to a replica", Engine: true, Forgets: true, Replica: true, do: leadElsewhere(true)},
 	{Name: "redis-pause", What: "Redis stands still", Engine: true, Loses: true, do: pauseRedis},
 	{Name: "redis-slow", What: "answers of Redis come late", Engine: true, Loses: true, do: slowRedis},
 	{Name: "redis-full", What: "Redis is out of memory", Engine: true, Loses: true, do: fillRedis},
@@ -94,13 +90,6 @@ var faults = []Fault{
 	{Name: "nodes-away", What: "the chain's nodes refuse everything", Chain: true, do: nodesAway},
 	{Name: "node-behind", What: "a node of the chain tells old blocks, and the other is away", Chain: true, do: nodeBehind},
 
-	{Name: "file-kill", What: "the gateway ends by SIGKILL", File: true, end: killFile},
-	{Name: "file-stop", What: "the gateway ends by SIGTERM", File: true, end: stopFile},
-	{Name: "full-disk", What: "the disk takes nothing more", File: true, end: fillDisk},
-	{Name: "failed-sync", What: "a sync fails", File: true, end: failSync},
-	{Name: "power-loss", What: "of what was not synced, any part is lost", File: true, left: anyWeather},
-	{Name: "torn-tail", What: "what was not synced is cut off at any byte", File: true, left: tornEnd},
-
 	{Name: "all-lost-while-postgres-is-away", Directed: true, Engine: true, Forgets: true, do: loseAllWhileAway},
 	{Name: "all-lost-after-the-switch", Directed: true, Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
 	{Name: "drain-while-rows-are-locked", Directed: true, Engine: true, do: drainWhileLocked},
@@ -110,9 +99,10 @@ var faults = []Fault{
 	{Name: "owner-without-postgres", Directed: true, Engine: true, do: ownerWithoutPostgres},
 	{Name: "parted-for-long", Directed: true, Engine: true, Loses: true, do: partForLong},
 	{Name: "late-commits", Directed: true, do: manyLateCommits},
+	{Name: "failed-sync-and-power-loss", Directed: true, File: true, do: failSyncAndLosePower},
 	{Name: "store-clock-back", Directed: true, Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},
-}
+}...)
 
 // FaultsNamed finds faults by name.
 func FaultsNamed(names ...string) ([]Fault, error) {
@@ -138,8 +128,7 @@ func WriteFaults(w io.Writer) {
 	}
 }
 
-// breaker is what a fault works with: the cluster, the run's randomness and a place
-// to say what it did.
+// breaker is what a fault works with: the cluster, the run's randomness and a place to say what it did.
 type breaker struct {
 	*cluster
 	load  *workload
@@ -169,13 +158,29 @@ func (b *breaker) ttls(least, most float64) time.Duration {
 	return b.between(time.Duration(least*float64(leaseTTL)), time.Duration(most*float64(leaseTTL)))
 }
 
-// victim is a node; those of mode worker-queue are taken more often, for they have
-// more to lose.
+// victim is a node; those of mode worker-queue are taken more often, for they have more to lose.
 func (b *breaker) victim() *node {
 	if b.rnd.IntN(5) == 0 {
 		return b.nodes[2]
 	}
 	return b.nodes[b.rnd.IntN(2)]
+}
+
+// fastNode is a node of mode worker-queue, which has Redis if there is one; oneOrBoth are one or, of three times once, both.
+func (b *breaker) fastNode() *node { return b.nodes[b.rnd.IntN(2)] }
+
+func (b *breaker) oneOrBoth() []*node {
+	if i := b.rnd.IntN(3); i < 2 {
+		return b.nodes[i : i+1]
+	}
+	return b.nodes[:2]
+}
+
+// repeat does something for a while, with the pauses that it returns.
+func (b *breaker) repeat(ctx context.Context, d time.Duration, do func() (rest time.Duration)) {
+	for until := time.Now().Add(d); time.Now().Before(until) && ctx.Err() == nil; {
+		lasts(ctx, do())
+	}
 }
 
 // lasts waits: a fault lasts for as long as it was drawn to.

@@ -25,8 +25,7 @@ func nodesAway(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// nodeBehind has one node tell of old blocks only, and the other be away for a part of
-// that time.
+// nodeBehind has one node tell of old blocks only, and the other be away for a part of that time.
 func nodeBehind(ctx context.Context, b *breaker) error {
 	healed := b.chain.blindly()
 	defer healed()

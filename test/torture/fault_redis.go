@@ -4,17 +4,17 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
-	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 )
-
-// fastNode is a node that has Redis.
-func (b *breaker) fastNode() *node { return b.nodes[b.rnd.IntN(2)] }
 
 // killRedis ends Redis as a crash does.
 func killRedis(ctx context.Context, b *breaker) error {
@@ -31,15 +31,11 @@ func killRedis(ctx context.Context, b *breaker) error {
 
 // emptyRedis deletes all keys.
 func emptyRedis(ctx context.Context, b *breaker) error {
-	b.note("FLUSHALL")
-	if err := b.redis(ctx, func(c *redis.Client) error { return c.FlushAll(ctx).Err() }); err != nil {
-		b.note("it failed: %v", err) // another fault has Redis down
-	}
+	b.redis(ctx, "FLUSHALL", b.engineRedis.server, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	return nil
 }
 
-// setRedisBack takes the last writes off what Redis has written, or starts it from what was
-// saved a while ago.
+// setRedisBack takes the last writes off what Redis has written, or starts it from what was saved a while ago.
 func setRedisBack(ctx context.Context, b *breaker) error {
 	n := b.rnd.Int64N(1 << (8 + b.rnd.IntN(8)))
 	if err := b.engineRedis.server.SetBack(n); err == nil {
@@ -50,111 +46,80 @@ func setRedisBack(ctx context.Context, b *breaker) error {
 	if err := b.engineRedis.server.Restart(); err != nil {
 		return err
 	}
-	if err := b.redis(ctx, func(c *redis.Client) error { return c.Save(ctx).Err() }); err != nil {
-		b.note("Redis saved nothing: %v", err) // another fault has it down
-	}
+	b.redis(ctx, "SAVE", b.engineRedis.server, func(c *redis.Client) error { return c.Save(ctx).Err() })
 	lasts(ctx, b.between(50*time.Millisecond, 1500*time.Millisecond))
 	b.note("Redis is set back to what it saved")
-	if err := b.engineRedis.server.Kill(); err != nil {
-		return err
-	}
-	return b.engineRedis.server.Restart()
+	return errors.Join(b.engineRedis.server.Kill(), b.engineRedis.server.Restart())
 }
 
-// redis does something with the Redis of the run.
-func (b *breaker) redis(ctx context.Context, do func(*redis.Client) error) error {
-	options, err := redis.ParseURL(b.engineRedis.server.URL())
-	if err != nil {
-		return err
+// redis does something with a Redis. That it fails is no error: another fault may have it down.
+func (b *breaker) redis(ctx context.Context, what string, server *redistest.Server, do func(*redis.Client) error) {
+	options, err := redis.ParseURL(server.URL())
+	if err == nil {
+		client := redis.NewClient(options)
+		err = errors.Join(do(client), client.Close())
 	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	return do(client)
+	b.note("%s: %v", what, err)
 }
 
-// replaceRedis leads nodes to another server, empty, at the same address, and the
-// first one lives on.
-func replaceRedis(ctx context.Context, b *breaker) error { return b.another(ctx, false) }
-
-// failRedisOver leads nodes to a replica that is promoted, as a failover does, while
-// the old master lives on.
-func failRedisOver(ctx context.Context, b *breaker) error { return b.another(ctx, true) }
-
-func (b *breaker) another(ctx context.Context, replica bool) error {
-	other, err := b.otherRedis(ctx, replica)
-	if err != nil {
-		return err
+// leadElsewhere leads nodes to another server, and perhaps back, while the first one lives on: an empty one at the same address, or a
+// replica that is promoted, as a failover does.
+func leadElsewhere(replica bool) func(context.Context, *breaker) error {
+	return func(ctx context.Context, b *breaker) error {
+		other, err := b.otherRedis(ctx, replica)
+		if err != nil {
+			return err
+		}
+		first := b.rnd.IntN(2)
+		lead := func(n *node, server *redistest.Server, always bool) { // at once, or with its next connection
+			b.note("%s is led to %s", n.id, server.Addr())
+			if n.redis.Retarget(server.Addr()); always || b.rnd.IntN(4) > 0 {
+				n.redis.Drop()
+			}
+		}
+		lead(b.nodes[first], other, false)
+		lasts(ctx, b.ttls(0, 1.5))
+		lead(b.nodes[1-first], other, false)
+		if b.rnd.IntN(2) == 0 {
+			lasts(ctx, b.ttls(0, 1))
+			lead(b.nodes[first], b.engineRedis.server, false)
+			lead(b.nodes[1-first], b.engineRedis.server, false)
+		}
+		lasts(ctx, b.ttls(0.5, 2))
+		b.note("no connection leads to another Redis any more") // those of a gateway live for a minute
+		b.nodes[0].redis.Drop()
+		b.nodes[1].redis.Drop()
+		return nil
 	}
-	first := b.rnd.IntN(2)
-	b.note("%s is led to another Redis, replica: %v", b.nodes[first].id, replica)
-	b.leadTo(b.nodes[first], other.Addr())
-	lasts(ctx, b.ttls(0, 1.5))
-	b.note("all nodes are")
-	b.leadTo(b.nodes[1-first], other.Addr())
-	if b.rnd.IntN(2) == 0 {
-		lasts(ctx, b.ttls(0, 1))
-		b.note("and back to the first Redis")
-		b.leadTo(b.nodes[first], b.engineRedis.server.Addr())
-		b.leadTo(b.nodes[1-first], b.engineRedis.server.Addr())
-	}
-	// A gateway's connections live for a minute; here for less.
-	lasts(ctx, b.ttls(0.5, 2))
-	b.note("no connection leads to another Redis any more")
-	b.nodes[0].redis.Drop()
-	b.nodes[1].redis.Drop()
-	return nil
 }
 
 // otherRedis is one more server, empty, or the replica, which is promoted.
 func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Server, error) {
-	if !replica {
-		other, err := b.engineRedis.server.Another("appendonly no")
-		if err == nil {
-			b.engineRedis.mu.Lock()
-			b.engineRedis.others = append(b.engineRedis.others, other)
-			b.engineRedis.mu.Unlock()
-		}
-		return other, err
+	r := b.engineRedis
+	if replica {
+		b.redis(ctx, "promote the replica", r.replica, func(c *redis.Client) error { return c.ReplicaOf(ctx, "NO", "ONE").Err() })
+		return r.replica, nil
 	}
-	options, err := redis.ParseURL(b.engineRedis.replica.URL())
-	if err != nil {
-		return nil, err
+	other, err := r.server.Another("appendonly no")
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.others = append(r.others, other)
 	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
-		b.note("the replica was not promoted: %v", err)
-	}
-	return b.engineRedis.replica, nil
-}
-
-// leadTo leads a node to another server, at once or with its next connection.
-func (b *breaker) leadTo(n *node, addr string) {
-	n.redis.Retarget(addr)
-	if b.rnd.IntN(4) > 0 {
-		n.redis.Drop()
-	}
+	return other, err
 }
 
 // pauseRedis stops Redis where it stands, for longer than a lease.
 func pauseRedis(ctx context.Context, b *breaker) error {
 	d := b.ttls(0.4, 3)
-	b.note("SIGSTOP Redis for %v", d)
-	if err := b.engineRedis.server.Pause(); err != nil {
-		b.note("it failed: %v", err)
-		return nil
-	}
+	b.note("SIGSTOP Redis for %v: %v", d, b.engineRedis.server.Pause()) // another fault may have it down
 	lasts(ctx, d)
-	if err := b.engineRedis.server.Resume(); err != nil {
-		b.note("it failed: %v", err)
-	}
-	b.note("SIGCONT Redis")
+	b.note("SIGCONT Redis: %v", b.engineRedis.server.Resume())
 	return nil
 }
 
 // cutRedisReplies loses answers of Redis, or lets commands arrive late.
 func cutRedisReplies(ctx context.Context, b *breaker) error {
-	b.note("answers of Redis are lost")
 	times := b.again(ctx, b.ttls(1.5, 3), time.Second, 60*time.Millisecond, func(int) <-chan struct{} {
 		late := time.Duration(0)
 		if b.rnd.IntN(2) == 0 {
@@ -162,166 +127,232 @@ func cutRedisReplies(ctx context.Context, b *breaker) error {
 		}
 		return b.fastNode().redis.CutAnyReply("evalsha", late)
 	})
-	b.note("%d were", times)
+	b.note("%d answers of Redis were lost", times)
+	return nil
+}
+
+// lateScripts cuts connections to Redis when a script was sent, which arrives later: at once, or when the node, which leaves Redis
+// alone for a tenth of a second after that, looks what became of it or has just looked.
+func lateScripts(ctx context.Context, b *breaker) error {
+	times := b.again(ctx, 6*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(times int) <-chan struct{} {
+		late := b.between(200*time.Microsecond, 8*time.Millisecond)
+		if times%4 > 0 {
+			late = b.between(97*time.Millisecond, 112*time.Millisecond)
+		}
+		return b.fastNode().redis.CutAnyReply("evalsha", late)
+	})
+	b.note("%d scripts arrived late", times)
 	return nil
 }
 
 // slowRedis has the answers of Redis come late, at times so late that nobody waits for them.
 func slowRedis(ctx context.Context, b *breaker) error {
-	until := time.Now().Add(b.ttls(2, 4))
-	for time.Now().Before(until) && ctx.Err() == nil {
-		late := b.between(20*time.Millisecond, 250*time.Millisecond)
-		if b.rnd.IntN(4) == 0 {
-			late = b.between(400*time.Millisecond, 800*time.Millisecond)
-		}
+	delay := func(late time.Duration) {
 		b.note("Redis answers late by %v", late)
 		for _, n := range b.nodes[:2] {
 			n.redis.DelayReplies(late)
 			n.redis.Drop()
 		}
-		lasts(ctx, b.ttls(0.3, 1))
 	}
-	for _, n := range b.nodes[:2] {
-		n.redis.DelayReplies(0)
-		n.redis.Drop()
-	}
-	b.note("Redis is as fast as ever")
+	b.repeat(ctx, b.ttls(2, 4), func() time.Duration {
+		if b.rnd.IntN(4) == 0 {
+			delay(b.between(400*time.Millisecond, 800*time.Millisecond))
+		} else {
+			delay(b.between(20*time.Millisecond, 250*time.Millisecond))
+		}
+		return b.ttls(0.3, 1)
+	})
+	delay(0)
 	return nil
 }
 
 // fillRedis lets Redis be out of memory.
 func fillRedis(ctx context.Context, b *breaker) error {
-	d := b.ttls(0.3, 3)
-	b.note("Redis is full for %v", d)
-	set := func(bytes string) func(*redis.Client) error {
-		return func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", bytes).Err() }
+	for _, bytes := range []string{"1", "0"} { // 0: as much as there is, also after a restart
+		b.redis(ctx, "maxmemory "+bytes, b.engineRedis.server, func(c *redis.Client) error { return c.ConfigSet(ctx, "maxmemory", bytes).Err() })
+		if bytes == "1" {
+			lasts(ctx, b.ttls(0.3, 3))
+		}
 	}
-	if err := b.redis(ctx, set("1")); err != nil {
-		b.note("it failed: %v", err) // another fault has Redis down
-	}
-	lasts(ctx, d)
-	if err := b.redis(ctx, set("0")); err != nil {
-		b.note("there is no more room: %v", err) // a restart gives it
-	}
-	b.note("Redis has room")
 	return nil
 }
 
 // partitionRedis cuts one node, or all, off from Redis for a while.
 func partitionRedis(ctx context.Context, b *breaker) error {
-	nodes, d := []*node{b.fastNode()}, b.ttls(0.5, 4)
-	if b.rnd.IntN(3) == 0 {
-		nodes = b.nodes[:2]
-	}
-	cut, how := b.cutOff()
-	for _, n := range nodes {
-		b.note("%s %s Redis for %v", n.id, how, d)
-		cut(n.redis)
-	}
-	lasts(ctx, d)
-	for _, n := range nodes {
-		n.redis.Forward()
-		b.note("%s is back at Redis", n.id)
-	}
+	d, nodes := b.ttls(0.5, 4), b.oneOrBoth()
+	b.parted(ctx, d, b.someWay(), nodes[0].id, "Redis", redises(nodes)...)
 	return nil
-}
-
-// cutOff is a way to cut a node off from a server.
-func (b *breaker) cutOff() (cut func(*pgtest.Proxy), how string) {
-	if b.rnd.IntN(3) == 0 {
-		return (*pgtest.Proxy).Refuse, "is refused by"
-	}
-	return (*pgtest.Proxy).BlackHole, "hears nothing from"
 }
 
 // awayPostgres cuts all nodes off from the database, for up to twice the grant.
 func awayPostgres(ctx context.Context, b *breaker) error {
-	d := b.between(engineGrant/4, 2*engineGrant)
-	cut, how := b.cutOff()
-	b.note("everybody %s PostgreSQL for %v", how, d)
-	for _, n := range b.nodes {
-		cut(n.db)
-	}
-	lasts(ctx, d)
-	for _, n := range b.nodes {
-		n.db.Forward()
-	}
-	b.note("PostgreSQL is back")
+	b.parted(ctx, b.between(engineGrant/4, 2*engineGrant), b.someWay(), "everybody", "PostgreSQL", dbs(b.nodes)...)
 	return nil
 }
 
-// awayBoth cuts all nodes off from PostgreSQL and from Redis, one soon after the other, and
-// either may come back first.
+// awayBoth cuts all nodes off from PostgreSQL and from Redis, one soon after the other, and either may come back first.
 func awayBoth(ctx context.Context, b *breaker) error {
 	var all sync.WaitGroup
-	for _, server := range []struct {
-		name string
-		of   func(*node) *pgtest.Proxy
-	}{{"PostgreSQL", func(n *node) *pgtest.Proxy { return n.db }}, {"Redis", func(n *node) *pgtest.Proxy { return n.redis }}} {
-		first, d := b.between(0, time.Second), b.between(engineGrant/4, engineGrant*3/2)
-		cut, how := b.cutOff()
+	for _, server := range []string{"PostgreSQL", "Redis"} {
+		first, d, way := b.between(0, time.Second), b.between(engineGrant/4, engineGrant*3/2), b.someWay()
+		proxies := dbs(b.nodes)
+		if server == "Redis" {
+			proxies = redises(b.nodes)
+		}
 		all.Go(func() {
 			lasts(ctx, first)
-			b.note("everybody %s %s for %v", how, server.name, d)
-			for _, n := range b.nodes {
-				if p := server.of(n); p != nil {
-					cut(p)
-				}
-			}
-			lasts(ctx, d)
-			for _, n := range b.nodes {
-				if p := server.of(n); p != nil {
-					p.Forward()
-				}
-			}
-			b.note("%s is back", server.name)
+			b.parted(ctx, d, way, "everybody", server, proxies...)
 		})
 	}
 	all.Wait()
 	return nil
 }
 
-// part leaves one node with Redis and without PostgreSQL, and the other the other way round,
-// until that one has taken everything over without what Redis has.
+// part leaves one node with Redis and without PostgreSQL, and the other the other way round, until that one has taken everything over
+// without what Redis has.
 func part(ctx context.Context, b *breaker) error {
-	cut, how := b.cutOff()
-	return b.part(ctx, engineRedisLost+b.ttls(2, 6), cut, how)
+	return b.part(ctx, engineRedisLost+b.ttls(2, 6), b.someWay())
 }
 
-// partForLong lasts until a loss was declared, and beyond the grant. Nobody waits for an
-// answer of the database meanwhile.
+// partForLong lasts until a loss was declared, and beyond the grant. Nobody waits for an answer of the database meanwhile.
 func partForLong(ctx context.Context, b *breaker) error {
-	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7), (*pgtest.Proxy).Refuse, "is refused by")
+	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7), refusing)
 }
 
-func (b *breaker) part(ctx context.Context, d time.Duration, cut func(*pgtest.Proxy), how string) error {
+func (b *breaker) part(ctx context.Context, d time.Duration, w way) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	b.note("%s %s PostgreSQL, and %s Redis, for %v", old.id, how, other.id, d)
-	cut(old.db)
-	cut(other.redis)
-	lasts(ctx, d)
-	old.db.Forward()
-	other.redis.Forward()
-	b.note("both are back")
+	b.parted(ctx, d, w, old.id+" by PostgreSQL, and "+other.id, "Redis", old.db, other.redis)
 	return nil
 }
 
 // pauseLong stops a node where it stands for longer than lease and grant together.
 func pauseLong(ctx context.Context, b *breaker) error {
 	n, d := b.fastNode(), engineGrant+b.ttls(1, 2)
-	return b.pause(ctx, n, d)
+	b.pause(ctx, n, d)
+	return nil
 }
 
 // switchBackAndForth lets the shards return, and go up again.
 func switchBackAndForth(ctx context.Context, b *breaker) error {
 	for range 2 + b.rnd.IntN(2) {
 		release := b.engineRedis.hold()
-		err := b.switchTo(ctx, "reliable")
-		b.note("drain: %v", err)
+		b.note("drain: %v", b.switchTo(ctx, "reliable"))
 		lasts(ctx, b.between(0, 1200*time.Millisecond))
 		release()
 		lasts(ctx, b.between(time.Second, 3*time.Second))
 	}
 	return nil
+}
+
+// killAll kills both nodes that have Redis, does something, and starts them again.
+func (b *breaker) killAll(ctx context.Context, do func()) error {
+	for _, n := range b.nodes[:2] {
+		n.away.Lock()
+		defer n.away.Unlock()
+		b.note("kill -9 %s", n.id)
+		n.end(syscall.SIGKILL)
+	}
+	do()
+	var all errgroup.Group
+	for _, n := range b.nodes[:2] {
+		all.Go(func() error { return b.restart(ctx, n) })
+	}
+	return all.Wait()
+}
+
+// withoutPostgres has PostgreSQL refuse all nodes, and returns what ends that.
+func (b *breaker) withoutPostgres() (back func()) {
+	b.note("all are refused by PostgreSQL")
+	for _, n := range b.nodes {
+		n.db.Refuse()
+	}
+	return func() {
+		b.note("PostgreSQL is back")
+		for _, n := range b.nodes {
+			n.db.Forward()
+		}
+	}
+}
+
+// loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has been away for nearly a grant: what was handed out
+// meanwhile is in no place but its holders' hands, and what they were told must hold.
+func loseAllWhileAway(ctx context.Context, b *breaker) error {
+	back := b.withoutPostgres()
+	lasts(ctx, b.between(engineGrant/3, engineGrant*3/4))
+	return b.killAll(ctx, func() {
+		_ = emptyRedis(ctx, b)
+		back()
+	})
+}
+
+// loseAllAfterSwitch switches up while somebody locks the rows of the hot signers, so that nothing can be reserved or shipped of them,
+// then kills both nodes and empties Redis.
+func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
+	err := b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
+		b.note("up: %v", b.switchTo(ctx, "performance"))
+		if err := b.up(ctx); err != nil {
+			return err
+		}
+		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
+		return b.killAll(ctx, func() { _ = emptyRedis(ctx, b) })
+	})
+	b.engineRedis.down()
+	return err
+}
+
+// drainWhileLocked lets shards return while PostgreSQL cannot follow them.
+func drainWhileLocked(ctx context.Context, b *breaker) error {
+	defer b.engineRedis.hold()()
+	err := b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
+		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
+		b.note("drain: %v", b.switchTo(ctx, "reliable"))
+		lasts(ctx, b.between(600*time.Millisecond, 1200*time.Millisecond)) // every node knows it by then, and wants to
+		return nil
+	})
+	lasts(ctx, b.between(500*time.Millisecond, time.Second))
+	return err
+}
+
+// killWhileLocked ends both nodes that have Redis and starts them again while PostgreSQL cannot follow: what they had not shipped is
+// left to those that come.
+func killWhileLocked(ctx context.Context, b *breaker) error {
+	return b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
+		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
+		return b.killAll(ctx, func() {})
+	})
+}
+
+// ownerWithoutPostgres keeps a node from PostgreSQL, again and again, for longer than its lease and for less than its grant: another
+// takes its shards over while it hands out.
+func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
+	for i := range 3 {
+		n := b.nodes[i%2]
+		b.parted(ctx, b.between(leaseTTL*2, engineGrant+leaseTTL/2), refusing, n.id, "PostgreSQL", n.db)
+		lasts(ctx, b.ttls(1.5, 2))
+	}
+	return nil
+}
+
+// failOverAndBack leads the nodes to a replica that was promoted while PostgreSQL is away, kills them when they have worked there, and
+// starts them again at the first server, which knows nothing of that, and neither does anybody's memory.
+func failOverAndBack(ctx context.Context, b *breaker) error {
+	back := b.withoutPostgres()
+	other, err := b.otherRedis(ctx, true)
+	if err != nil {
+		return err
+	}
+	lead := func(addr string) {
+		b.note("the nodes are led to %s", addr)
+		for _, n := range b.nodes[:2] {
+			n.redis.Retarget(addr)
+			n.redis.Drop()
+		}
+	}
+	lead(other.Addr())
+	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
+	return b.killAll(ctx, func() {
+		lead(b.engineRedis.server.Addr())
+		back()
+	})
 }

@@ -23,10 +23,9 @@ import (
 // endTimeout bounds the end of a gateway that was told to end.
 const endTimeout = 15 * time.Second
 
-// node is one gateway: a process that can be ended and started again under the same
-// id and URL, and the two proxies it is behind.
+// node is one gateway: a process that can be ended and started again under the same id and URL, and the two proxies it is behind.
 type node struct {
-	id, url string // where clients and other nodes reach it
+	id, url string // url is where clients and other nodes reach it
 
 	basic atomic.Bool // it serves in mode basic from its next start on, else worker-queue
 
@@ -34,10 +33,10 @@ type node struct {
 	exe       string
 	admin     string // host:port
 	args, env []string
-	alarming  func(line string) bool
-	db        *pgtest.Proxy // between it and PostgreSQL
-	net       *pgtest.Proxy // between its clients, the other nodes and it
-	redis     *pgtest.Proxy // between it and Redis; nil: it has none
+	more      func(start int) []string // of the environment of a start; nil: nothing
+	db        *pgtest.Proxy            // between it and PostgreSQL; nil: its store is a file
+	net       *pgtest.Proxy            // between its clients, the other nodes and it
+	redis     *pgtest.Proxy            // between it and Redis; nil: it has none
 
 	away sync.Mutex // held by a fault from the node's end to its next start
 
@@ -46,9 +45,6 @@ type node struct {
 	starts   int
 	problems []string
 }
-
-// URL is where clients and other nodes reach the node.
-func (n *node) URL() string { return n.url }
 
 // startTries is how often a process is started that ends at once for a reason that passes.
 const startTries = 20
@@ -60,8 +56,12 @@ func (n *node) start(ctx context.Context) (err error) {
 	defer n.mu.Unlock()
 	for range startTries {
 		n.starts++
+		env := n.env
+		if n.more != nil {
+			env = append(slices.Clone(env), n.more(n.starts)...)
+		}
 		g, starting := gateway.Start(ctx, n.room, gateway.Config{
-			Program: n.exe, Log: n.log(n.starts), Env: n.env, Args: append([]string{"--mode=" + n.mode()}, n.args...),
+			Program: n.exe, Log: n.log(n.starts), Env: env, Args: append([]string{"--mode=" + n.mode()}, n.args...),
 		})
 		if g == nil {
 			return starting
@@ -79,7 +79,9 @@ func (n *node) start(ctx context.Context) (err error) {
 
 // passes reports whether a process that ended at its start may be lucky the next time.
 func (n *node) passes(err error) bool {
-	return errors.Is(err, guarded.ErrEnded) && (n.db != nil && strings.Contains(err.Error(), ": store (") || strings.Contains(err.Error(), "address already in use"))
+	said := err.Error()
+	away := n.db != nil && strings.Contains(said, ": store (") || strings.Contains(said, "address already in use")
+	return away && errors.Is(err, guarded.ErrEnded)
 }
 
 // log names the output of the n-th start.
@@ -95,8 +97,7 @@ func (n *node) mode() string {
 // poll is how often something is looked at that has no signal.
 const poll = 10 * time.Millisecond
 
-// end ends the process by a signal. A process that had ended by itself is a
-// problem of the run.
+// end ends the process by a signal. A process that had ended by itself is a problem of the run.
 func (n *node) end(sig syscall.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,13 +106,24 @@ func (n *node) end(sig syscall.Signal) {
 	}
 	select {
 	case <-n.proc.Exited():
-		n.problems = append(n.problems, fmt.Sprintf("%s ended by itself: %v\n%s", n.id, n.proc.Err(), n.proc.LogTail(2000)))
+		n.wrongLocked("it ended by itself: %v\n%s", n.proc.Err(), n.proc.LogTail(2000))
 	default:
 		if err := n.proc.End(sig, endTimeout); err != nil {
-			n.problems = append(n.problems, fmt.Sprintf("%s: %v\n%s", n.id, err, n.proc.LogTail(2000)))
+			n.wrongLocked("%v\n%s", err, n.proc.LogTail(2000))
 		}
 	}
 	n.proc = nil
+}
+
+// wrong notes a problem of the run that is not in its history.
+func (n *node) wrong(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wrongLocked(format, args...)
+}
+
+func (n *node) wrongLocked(format string, args ...any) {
+	n.problems = append(n.problems, n.id+": "+fmt.Sprintf(format, args...))
 }
 
 // runs reports whether there is a process.
@@ -141,7 +153,7 @@ func (n *node) found() []string {
 		if err != nil {
 			found = append(found, err.Error())
 		}
-		for _, alarm := range gateway.Alarms(string(log), n.alarming) {
+		for _, alarm := range gateway.Alarms(string(log), alarming) {
 			found = append(found, fmt.Sprintf("the log of %s says %s", n.id, alarm))
 		}
 	}
@@ -154,53 +166,49 @@ func alarming(line string) bool {
 	if strings.Contains(line, "a commit was aborted") {
 		return strings.Contains(line, "a row is not as the rules left it")
 	}
-	return strings.Contains(line, "the store went back") || strings.Contains(line, "the row of a signer cannot be read")
+	return slices.ContainsFunc([]string{"the store went back", "the row of a signer cannot be read", "malformed"}, func(alarm string) bool {
+		return strings.Contains(line, alarm)
+	})
 }
 
 // close frees what the node holds but its room.
-func (n *node) close() error {
-	err := errors.Join(n.db.Close(), n.net.Close())
-	if n.redis != nil {
-		err = errors.Join(err, n.redis.Close())
+func (n *node) close() (err error) {
+	for _, p := range []*pgtest.Proxy{n.db, n.net, n.redis} {
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
 	}
 	return err
 }
 
-// timesArgs are the settings of all gateways: their times, and that nothing is forgotten.
-func timesArgs() []string {
-	return []string{
-		"--workers=2", "--max-holds=4096", "--log-level=info",
+// newNode makes a node that is not started yet, on the run's PostgreSQL or file.
+func (c *cluster) newNode(exe string, m member) (n *node, err error) {
+	var listen, admin string
+	if listen, err = guarded.FreeAddr(); err == nil {
+		admin, err = guarded.FreeAddr()
+	}
+	if err != nil {
+		return nil, err
+	}
+	n = &node{id: m.id, room: c.room, exe: exe, admin: admin, env: os.Environ()}
+	n.basic.Store(m.mode == "basic")
+	c.nodes = append(c.nodes, n) // to be closed
+	if n.net, err = pgtest.NewProxy(listen); err != nil {
+		return nil, err
+	}
+	n.url = "ws://" + n.net.Addr() + "/ws"
+	store := ""
+	if c.file != nil {
+		store, n.more = "sqlite:"+filepath.Join(c.file.store(), database), c.file.env
+	} else if n.db, err = pgtest.NewProxy(c.pg.Addr()); err == nil {
+		store, err = n.db.URL(c.url)
+	}
+	// The times of all gateways, and nothing is forgotten.
+	n.args = []string{
+		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + m.id, "--advertise-url=" + n.url, "--store=" + store,
+		"--drain-timeout=2s", "--workers=2", "--max-holds=4096", "--log-level=info",
 		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
 		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0",
 	}
-}
-
-// newNode makes a node that is not started yet.
-func newNode(room *guarded.Room, exe, id, mode, database, target string) (*node, error) {
-	listen, err := guarded.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	admin, err := guarded.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	db, err := pgtest.NewProxy(target)
-	if err != nil {
-		return nil, err
-	}
-	front, err := pgtest.NewProxy(listen)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	n := &node{id: id, url: "ws://" + front.Addr() + "/ws", room: room, exe: exe, admin: admin, db: db, net: front, env: os.Environ(), alarming: alarming}
-	n.basic.Store(mode == "basic")
-	store, err := db.URL(database)
-	if err != nil {
-		return nil, errors.Join(err, n.close())
-	}
-	n.args = slices.Concat([]string{
-		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + id, "--advertise-url=" + n.URL(), "--store=" + store, "--drain-timeout=2s",
-	}, timesArgs())
-	return n, nil
+	return n, err
 }

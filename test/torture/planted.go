@@ -46,7 +46,7 @@ func (wrong *plant) try(ctx context.Context, cfg PlantConfig) (*caught, error) {
 	if axis.File {
 		flags = nil
 	}
-	cfg.Gateway, cfg.Axis, cfg.EngineArgs, cfg.Points = filepath.Join(cfg.Dir, name), axis, wrong.Args, imagePoints
+	cfg.Gateway, cfg.Axis, cfg.EngineArgs = filepath.Join(cfg.Dir, name), axis, wrong.Args
 	if err := gateway.Build(ctx, cfg.Gateway, wrong.patches(), flags...); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (wrong *plant) try(ctx context.Context, cfg PlantConfig) (*caught, error) {
 	}
 	c := &caught{rules: make(map[string]int)}
 	for c.runs < cfg.Runs && !(cfg.UntilCaught && c.times > 0) {
-		p := Plan{Seed: uint64(c.runs), Faults: faults, Load: cfg.Load, Enough: 1, Exactly: true, Options: cfg.Options, KeepAll: true}
+		p := Plan{Seed: uint64(c.runs), Faults: faults, Load: cfg.Load, Enough: 1, Options: cfg.Options, KeepAll: true}
 		if cfg.Keep != "" {
 			p.Dir = filepath.Join(cfg.Keep, name)
 		}
@@ -92,7 +92,7 @@ func Planted(ctx context.Context, cfg PlantConfig, axes []string, only string, w
 		if c.times == 0 {
 			missed++
 		}
-		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, strings.Join(slices.Compact(slices.Clone(p.Faults)), ", "), c.times, c.runs, counts(c.rules))
+		fmt.Fprintf(w, "| %s | %s | %d of %d | %s |\n", p.Name, strings.Join(p.Faults, ", "), c.times, c.runs, counts(c.rules))
 	}
 	return missed, nil
 }

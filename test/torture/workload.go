@@ -138,7 +138,17 @@ func (w *worker) signer() string {
 	if w.rnd.IntN(2) == 0 && !w.load.hotOnly {
 		n = hotSigners + w.rnd.IntN(signers-hotSigners)
 	}
-	return fmt.Sprintf("signer-%02d", n)
+	return signerName(n)
+}
+
+func signerName(i int) string { return fmt.Sprintf("signer-%02d", i) }
+
+// hotNames are the signers that get half of the calls.
+func hotNames() (names []string) {
+	for i := range hotSigners {
+		names = append(names, signerName(i))
+	}
+	return names
 }
 
 // node is where the next call of a signer goes: mostly to the owner, if known.
@@ -182,7 +192,7 @@ func (w *worker) cut() bool { return w.load.cutting.Load() && w.rnd.IntN(6) == 0
 
 func (w *worker) at(url string) *node {
 	for _, n := range w.nodes {
-		if n.URL() == url {
+		if n.url == url {
 			return n
 		}
 	}
@@ -204,8 +214,7 @@ func (w *worker) newAllocate(signer string, withID bool) history.Call {
 	return c
 }
 
-// allocate asks for nonces. Where nobody knows whether it happened, and it has an
-// id, it is asked again, elsewhere too.
+// allocate asks for nonces. Where nobody knows whether it happened, and it has an id, it is asked again, elsewhere too.
 func (w *worker) allocate(ctx context.Context) {
 	call := w.newAllocate(w.signer(), w.rnd.IntN(2) == 0)
 	n := w.node(call.Signer)
@@ -247,8 +256,7 @@ func (w *worker) burst(ctx context.Context) {
 	}
 }
 
-// again asks a request id once more, mostly on another node, sometimes with other
-// parameters.
+// again asks a request id once more, mostly on another node, sometimes with other parameters.
 func (w *worker) again(ctx context.Context) {
 	a, ok := w.load.someID(w.rnd)
 	if !ok {
@@ -299,15 +307,16 @@ func (w *worker) keep(m mine) {
 }
 
 func (w *worker) used(m mine) history.Call {
-	return history.Call{Kind: history.MarkUsed, Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, TxHash: fmt.Sprintf("0x%064x", w.rnd.Uint64())}
+	tx := fmt.Sprintf("0x%064x", w.rnd.Uint64())
+	return history.Call{Kind: history.MarkUsed, Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, TxHash: tx}
 }
 
 func (w *worker) free(m mine) history.Call {
-	return history.Call{Kind: history.MarkRecyclable, Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, Why: fmt.Sprintf("w%x", w.rnd.Uint32())}
+	why := fmt.Sprintf("w%x", w.rnd.Uint32())
+	return history.Call{Kind: history.MarkRecyclable, Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, Why: why}
 }
 
-// late marks what was marked before, expired, belongs to somebody else by now, or
-// never was.
+// late marks what was marked before, expired, belongs to somebody else by now, or never was.
 func (w *worker) late(ctx context.Context) {
 	if len(w.past) == 0 {
 		return

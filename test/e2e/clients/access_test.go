@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package clients tests what clients and operators meet at a gateway: who is let in, TLS, guards,
-// limits, chains.
+// Package clients tests what clients and operators meet at a gateway: who is let in, TLS, guards, limits, chains.
 package clients
 
 import (
@@ -128,8 +127,7 @@ func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
 		wantDialRefused(t, err, http.StatusUnauthorized, "the credential is not valid")
 	})
 
-	// A principal that is taken out of the rights is out, and the client does not come
-	// back: it says why.
+	// A principal that is taken out of the rights is out, and the client does not come back: it says why.
 	write(t, file, strings.ReplaceAll(accessRights, "ada:", "someone-else:"))
 	p.Await("the connection to be closed", func() bool {
 		_, err := ada.Status(t.Context(), "mine:1")
@@ -200,8 +198,7 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 	p.Stop()
 }
 
-// Whoever reaches the private side without its key must not be able to take the
-// process's descriptors for nothing.
+// Whoever reaches the private side without its key must not be able to take the process's descriptors for nothing.
 func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 	p := e2e.Launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.Admin, "http://"))
@@ -220,8 +217,7 @@ func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 	}
 }
 
-// With every descriptor taken by clients a gateway does not reach its store any more,
-// which is worse than to turn clients away.
+// With every descriptor taken by clients a gateway does not reach its store any more, which is worse than to turn clients away.
 func TestTooFewDescriptorsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	const said = "fewer file descriptors than this gateway may need"

@@ -16,8 +16,7 @@ import (
 	"noncegate/test/e2e"
 )
 
-// dial makes a Go client whose main connection goes to first, and that knows all
-// nodes when others is set.
+// dial makes a Go client whose main connection goes to first, and that knows all nodes when others is set.
 func dial(f *e2e.Fleet, first string, others bool) *client.Client {
 	f.Helper()
 	cfg := client.Config{BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second}

@@ -64,10 +64,8 @@ func lines(events []client.Event, signer string) string {
 	return b.String()
 }
 
-// TestEventsReachSubscribersOnEveryNodeOnceAndInOrder: half of the signers are asked
-// for at the nodes that own, whichever, and half at the basic one. What two nodes
-// commit for one signer comes over two links, in an order that only its versions
-// tell.
+// TestEventsReachSubscribersOnEveryNodeOnceAndInOrder: half of the signers are asked for at the nodes that own, whichever, and half
+// at the basic one. What two nodes commit for one signer comes over two links, in an order that only its versions tell.
 func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	f := e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m")

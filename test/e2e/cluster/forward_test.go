@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package cluster tests gateways that serve as one: requests and events reach the right node from
-// any other.
+// Package cluster tests gateways that serve as one: requests and events reach the right node from any other.
 package cluster
 
 import (
@@ -67,9 +66,8 @@ func TestLongARequestAtAnyNodeIsServedByTheOneThatOwnsItsSigner(t *testing.T) {
 	e2e.Consistent(t, f.DB)
 }
 
-// TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains: each allocate gets the next
-// nonce and each mark is of a nonce that the request before it was given, so every
-// answer is right only if all before it were done, in order.
+// TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains: each allocate gets the next nonce and each mark is of a nonce that the request
+// before it was given, so every answer is right only if all before it were done, in order.
 func TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains(t *testing.T) {
 	t.Parallel()
 	f := e2e.ServeEach(t, "a b c")

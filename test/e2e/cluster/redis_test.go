@@ -57,8 +57,7 @@ func TestByRedisEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 	}
 }
 
-// inOrder fails the test unless a subscriber was told of each version of a signer
-// once, from 1 to last, and missed nothing.
+// inOrder fails the test unless a subscriber was told of each version of a signer once, from 1 to last, and missed nothing.
 func inOrder(t testing.TB, who string, events []client.Event, signer string, last int64) {
 	t.Helper()
 	next := int64(1)

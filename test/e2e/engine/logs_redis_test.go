@@ -13,8 +13,7 @@ import (
 	"noncegate/wire"
 )
 
-// aclRights are what docs/engine.md says that a user of Redis needs; that nonce/redislog needs
-// each of its own is tested there.
+// aclRights are what docs/engine.md says that a user of Redis needs; that nonce/redislog needs each of its own is tested there.
 const aclRights = "~noncegate:* &noncegate:* +info +config|get +get +set +del +pttl +eval +evalsha +xadd +xrange +xtrim +spublish +ssubscribe +sunsubscribe +ping"
 
 // TestTheEngineIsUsedOverTLSByAUserWithItsRightsOnly: events and the guard use the same Redis.

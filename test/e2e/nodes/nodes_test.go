@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package nodes tests nodes that come and go: started twice, paused, killed, drained; their shards
-// are moved.
+// Package nodes tests nodes that come and go: started twice, paused, killed, drained; their shards are moved.
 package nodes
 
 import (

@@ -77,8 +77,7 @@ func TestAGatewayThatWasKilledHasEveryHoldItAnsweredAndServesAtOnce(t *testing.T
 	}
 }
 
-// TestAGatewayThatIsToldToEndDrains: what it answered happened, what it did not
-// answer did not.
+// TestAGatewayThatIsToldToEndDrains: what it answered happened, what it did not answer did not.
 func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 	t.Parallel()
 	db := e2e.Database(t)

@@ -58,8 +58,7 @@ func ownersStored(f *e2e.Fleet) (owners []string) {
 	return owners
 }
 
-// listed waits until every node lists the owners that the database has, and where each shard
-// is pinned.
+// listed waits until every node lists the owners that the database has, and where each shard is pinned.
 func listed(f *e2e.Fleet, pinned map[int]string) {
 	f.Helper()
 	owners := ownersStored(f)
@@ -99,8 +98,7 @@ func signerOf(f *e2e.Fleet, shard int) string {
 	return strings.Trim(signer, `()"`)
 }
 
-// TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile,
-// and do not ask twice.
+// TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused: clients of all nodes go on meanwhile, and do not ask twice.
 func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	f := e2e.ServeEach(t, "a b c d=basic", "--lease-ttl=5s")
 	signers := e2e.Signers("account", 300)

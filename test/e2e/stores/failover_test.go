@@ -14,8 +14,7 @@ import (
 	"noncegate/wire"
 )
 
-// replicated starts a primary with a replica that follows it asynchronously, and
-// returns them with the URL that names both.
+// replicated starts a primary with a replica that follows it asynchronously, and returns them with the URL that names both.
 func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 	t.Helper()
 	primary, err := pgtest.Start()
@@ -62,8 +61,7 @@ func TestLongAFailoverThatLostWritesIsNoticedAndComeBackFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Whoever asks for what was lost is refused until somebody says what is safe: with
-	// the signer alone, or the whole node.
+	// Whoever asks for what was lost is refused until somebody says what is safe: with the signer alone, or the whole node.
 	a.Await("the node to find the new primary", func() bool {
 		code, body := a.Get("/readyz")
 		return code == 200 || strings.Contains(body, "the store went back")

@@ -22,8 +22,7 @@ func markUsed(c *e2e.Peer, signer string, nonce int64) {
 	c.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":%d,"txHash":%q}`, signer, nonce, e2e.Hash))
 }
 
-// used hands out nonces of a signer, one after another, and marks the first ones
-// used.
+// used hands out nonces of a signer, one after another, and marks the first ones used.
 func used(c *e2e.Peer, signer string, n, used int64) {
 	c.Helper()
 	for i := range n {

@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package stores tests gateways and their stores: the start, refusals, unknown outcomes, a store
-// that is lost or goes back.
+// Package stores tests gateways and their stores: the start, refusals, unknown outcomes, a store that is lost or goes back.
 package stores
 
 import (

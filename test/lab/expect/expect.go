@@ -1,5 +1,4 @@
-// Package expect has what tests of many packages compare with: errors, figures, and what
-// is logged.
+// Package expect has what tests of many packages compare with: errors, figures, and what is logged.
 package expect
 
 import (

@@ -25,9 +25,8 @@ type Patch struct {
 	Old, New string
 }
 
-// Build builds the gateway of this repository from its sources, with the patches applied,
-// as the file exe. It touches neither the module nor the standard library. The working
-// directory must be in a module that knows this one.
+// Build builds the gateway of this repository from its sources, with the patches applied, as the file exe. It touches neither the
+// module nor the standard library. The working directory must be in a module that knows this one.
 func Build(ctx context.Context, exe string, patches []Patch, flags ...string) error {
 	module, err := Module(ctx)
 	if err != nil {
@@ -52,9 +51,8 @@ func Build(ctx context.Context, exe string, patches []Patch, flags ...string) er
 	return nil
 }
 
-// Program builds the gateway of this repository as this program was built, in the module's
-// bin/test, and returns its path. It is not built again while it is up to date, so tests of many
-// packages link it once.
+// Program builds the gateway of this repository as this program was built, in the module's bin/test, and returns its path. It is
+// not built again while it is up to date, so tests of many packages link it once.
 func Program(ctx context.Context) (exe string, err error) {
 	module, err := Module(ctx)
 	if err != nil {
@@ -75,9 +73,8 @@ func Program(ctx context.Context) (exe string, err error) {
 	return exe, errors.Join(Build(ctx, exe, nil, flags...), alone.Close())
 }
 
-// Compile compiles the Go packages that the patches are in, with the patches applied, into
-// nothing. It makes the folder dir for the patched copies. A patch of another file is applied
-// only.
+// Compile compiles the Go packages that the patches are in, with the patches applied, into nothing. It makes the folder dir for the
+// patched copies. A patch of another file is applied only.
 func Compile(ctx context.Context, dir string, patches []Patch) error {
 	module, err := Module(ctx)
 	if err != nil {
@@ -110,8 +107,7 @@ func Compile(ctx context.Context, dir string, patches []Patch) error {
 	return nil
 }
 
-// FlagsOfThis are the flags that this program was built with and a gateway should be too:
-// the race detector, or none.
+// FlagsOfThis are the flags that this program was built with and a gateway should be too: the race detector, or none.
 func FlagsOfThis() []string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -1,11 +1,9 @@
 //go:build unix
 
-// Package gateway builds the gateway of this repository, also one that is wrong on purpose,
-// and runs it for tests and tools.
+// Package gateway builds the gateway of this repository, also one that is wrong on purpose, and runs it for tests and tools.
 //
-// Promises: a gateway that Start returns serves, at addresses that were free; it does not
-// outlive this process, nor its room (see package guarded), and gets no
-// environment variables except those of Config.Env.
+// Promises: a gateway that Start returns serves, at addresses that were free; it does not outlive this process, nor its room (see
+// package guarded), and gets no environment variables except those of Config.Env.
 //
 // Not promised: that its store is reachable after the start; anything on a system that is
 // not Unix. The package starts no goroutines but those of the room.
@@ -72,8 +70,7 @@ func Begin(room *guarded.Room, c Config) (*Gateway, error) {
 	return &Gateway{Process: p}, nil
 }
 
-// Serves waits until the gateway says where it listens, and so sets URL and Admin. When it
-// ends instead, that is guarded.ErrEnded.
+// Serves waits until the gateway says where it listens, and so sets URL and Admin. When it ends instead, that is guarded.ErrEnded.
 func (g *Gateway) Serves(ctx context.Context) error {
 	err := g.Await(ctx, poll, func(context.Context) error {
 		found := greeting.FindStringSubmatch(g.Log())
@@ -92,8 +89,7 @@ func (g *Gateway) Serves(ctx context.Context) error {
 // Kill ends the gateway as a crash would. It may have ended already.
 func (g *Gateway) Kill() error { return g.End(syscall.SIGKILL, endTimeout) }
 
-// Stop lets the gateway drain and waits for its end. That it did not end in order is an
-// error.
+// Stop lets the gateway drain and waits for its end. That it did not end in order is an error.
 func (g *Gateway) Stop() error {
 	if err := g.End(syscall.SIGTERM, endTimeout); err != nil {
 		return err
@@ -110,8 +106,7 @@ var alarms = []string{"DATA RACE", "panic", "fatal error"}
 // alarmBytes is how much of a log is shown from an alarm on.
 const alarmBytes = 2000
 
-// Alarms returns the places of a log that tell of a race or a panic, or where a line is
-// alarming to the caller, with what follows.
+// Alarms returns the places of a log that tell of a race or a panic, or where a line is alarming to the caller, with what follows.
 func Alarms(log string, alarming func(line string) bool) (found []string) {
 	for len(log) > 0 {
 		line, rest, _ := strings.Cut(log, "\n")

@@ -1,24 +1,18 @@
 //go:build unix
 
-// Package guarded runs programs in a directory such that neither outlives this
-// process.
+// Package guarded runs programs in a directory such that neither outlives this process.
 //
-// Promises: no program started in a [Room], nor the room's directory, outlives
-// the process that opened it, however that process ends. Each room has a guard, a
-// small shell in a session of its own that reads from a pipe the process holds
-// open. The kernel closes the pipe when the process dies, also by SIGKILL, and the
-// guard then kills the programs and deletes the directory. A program is started in
-// two steps, first a shell that waits for a word on its own pipe, then, once the
-// guard knows its process id, the word; so there is no moment without a guard.
-// (A parent death signal would depend on the thread that forked, would be lost on
+// Promises: no program started in a [Room], nor the room's directory, outlives the process that opened it, however that process
+// ends. Each room has a guard, a small shell in a session of its own that reads from a pipe the process holds open. The kernel
+// closes the pipe when the process dies, also by SIGKILL, and the guard then kills the programs and deletes the directory. A
+// program is started in two steps, first a shell that waits for a word on its own pipe, then, once the guard knows its process id,
+// the word; so there is no moment without a guard. (A parent death signal would depend on the thread that forked, would be lost on
 // a stopped program, and exists on Linux only.)
 //
-// Not promised: an end of what a program has started itself, unless the program sees to
-// that when it is given the signal that OpenFor names; an orderly end, when it is the
-// guard that ends it; anything on a system that is not Unix.
+// Not promised: an end of what a program has started itself, unless the program sees to that when it is given the signal that
+// OpenFor names; an orderly end, when it is the guard that ends it; anything on a system that is not Unix.
 //
-// A [Server] is a server program in a room of its own, which is stopped, killed, paused
-// and started again.
+// A [Server] is a server program in a room of its own, which is stopped, killed, paused and started again.
 //
 // A room owns one goroutine for each running program, which waits for its end.
 package guarded
@@ -38,9 +32,8 @@ import (
 	"time"
 )
 
-// guardScript remembers the last line it was told, which is the process ids of
-// all that runs, until its standard input ends; then it gives those the signal $2,
-// kills after ten seconds those that it does not kill, and deletes the directory $1.
+// guardScript remembers the last line it was told, which is the process ids of all that runs, until its standard input ends; then
+// it gives those the signal $2, kills after ten seconds those that it does not kill, and deletes the directory $1.
 const guardScript = `
 pids=
 while read -r line; do pids=$line; done
@@ -62,8 +55,7 @@ const gateScript = `read -r _ && exec "$@" </dev/null`
 // killTimeout bounds the wait for a process that is to end at once.
 const killTimeout = 15 * time.Second
 
-// Room is a directory and the programs that run in it. Its methods may be called
-// from any goroutine.
+// Room is a directory and the programs that run in it. Its methods may be called from any goroutine.
 type Room struct {
 	dir  string
 	cred *syscall.Credential // nil: as ourselves
@@ -76,10 +68,9 @@ type Room struct {
 	closed bool
 }
 
-// Open makes a room whose directory, below the usual one for temporary files, has
-// a name that begins with prefix. Its programs run under the account cred, which
-// also owns the directory, or under ours when cred is nil. The directory's path is
-// short enough for a Unix socket in it. The caller must Close.
+// Open makes a room whose directory, below the usual one for temporary files, has a name that begins with prefix. Its programs run
+// under the account cred, which also owns the directory, or under ours when cred is nil. The directory's path is short enough for a
+// Unix socket in it. The caller must Close.
 func Open(prefix string, cred *syscall.Credential) (*Room, error) {
 	return OpenFor(prefix, cred, syscall.SIGKILL)
 }
@@ -119,8 +110,7 @@ func (r *Room) WriteFile(name, text string) error {
 	return os.Chown(path, int(r.cred.Uid), int(r.cred.Gid))
 }
 
-// Close kills what still runs, deletes the directory and waits for both. It may
-// be called twice.
+// Close kills what still runs, deletes the directory and waits for both. It may be called twice.
 func (r *Room) Close() error {
 	r.mu.Lock()
 	if r.closed {
@@ -140,8 +130,7 @@ func (r *Room) Close() error {
 	return errors.Join(err, r.pipe.Close(), r.cmd.Wait())
 }
 
-// Process is a program that was started in a room. Its methods may be called from
-// any goroutine.
+// Process is a program that was started in a room. Its methods may be called from any goroutine.
 type Process struct {
 	cmd     *exec.Cmd
 	logPath string
@@ -149,10 +138,9 @@ type Process struct {
 	err     error // how it ended; to be read once exited is closed
 }
 
-// Start runs a program in the room's directory, with its output appended to the
-// file log in it, its standard input empty, and env as its environment (nil:
-// ours). It has a session of its own, so that a terminal's signals do not reach
-// it. args[0] is the path of the program.
+// Start runs a program in the room's directory, with its output appended to the file log in it, its standard input empty, and env
+// as its environment (nil: ours). It has a session of its own, so that a terminal's signals do not reach it. args[0] is the path of
+// the program.
 func (r *Room) Start(log string, env []string, args ...string) (*Process, error) {
 	logPath := filepath.Join(r.dir, log)
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -178,8 +166,7 @@ func (r *Room) Start(log string, env []string, args ...string) (*Process, error)
 	return p, nil
 }
 
-// launch starts p and tells the guard, before the room can be closed. When it
-// fails nothing runs.
+// launch starts p and tells the guard, before the room can be closed. When it fails nothing runs.
 func (r *Room) launch(p *Process) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,8 +269,7 @@ func (p *Process) Log() string {
 	return string(log)
 }
 
-// LogTail is the last bytes that the program and those before it wrote to the
-// log, for errors.
+// LogTail is the last bytes that the program and those before it wrote to the log, for errors.
 func (p *Process) LogTail(bytes int) string {
 	log := p.Log()
 	return strings.TrimSpace(log[max(0, len(log)-bytes):])

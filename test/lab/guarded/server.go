@@ -21,8 +21,7 @@ const (
 type ServerConfig struct {
 	Name string   // for errors
 	Args []string // Args[0] is the path of the program
-	// Ready asks once whether the server serves: most have no better signal where there is
-	// no service manager.
+	// Ready asks once whether the server serves: most have no better signal where there is no service manager.
 	Ready func(ctx context.Context) error
 
 	StartTimeout time.Duration // with the recovery of what it had written
@@ -34,9 +33,8 @@ type ServerConfig struct {
 // PlainEnv is the environment of servers: nothing of whoever runs the tests.
 var PlainEnv = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 
-// Server is one server program that can be stopped, killed, paused and started again with
-// the files of its room. Its methods may be called from any goroutine; those that change
-// whether it runs take turns.
+// Server is one server program that can be stopped, killed, paused and started again with the files of its room. Its methods may be
+// called from any goroutine; those that change whether it runs take turns.
 type Server struct {
 	room *Room
 	cfg  ServerConfig
@@ -103,8 +101,7 @@ func (s *Server) Kill() error {
 	return s.killLocked()
 }
 
-// Restart starts the server again, after stopping it in order when it runs, and returns
-// once it serves.
+// Restart starts the server again, after stopping it in order when it runs, and returns once it serves.
 func (s *Server) Restart() error { return s.restart("restart", s.stopLocked) }
 
 // Rewrite kills the server, lets change alter its files, and starts it again.
@@ -174,8 +171,7 @@ func (s *Server) startLocked() error {
 
 func (s *Server) stopLocked() error { return s.endLocked(s.cfg.Stop, s.cfg.StopTimeout) }
 
-// killLocked gives the signal to the children first, so that a paused server does nothing
-// more but end.
+// killLocked gives the signal to the children first, so that a paused server does nothing more but end.
 func (s *Server) killLocked() error {
 	if s.proc == nil {
 		return nil

@@ -11,9 +11,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs a package's tests beside one server, which *server points at meanwhile,
-// and returns the exit code. It fails the run when the server cannot be started, or
-// when the tests leave goroutines behind beyond those that options ignore.
+// Main runs a package's tests beside one server, which *server points at meanwhile, and returns the exit code. It fails the run
+// when the server cannot be started, or when the tests leave goroutines behind beyond those that options ignore.
 func Main[S io.Closer](m *testing.M, server *S, start func() (S, error), options ...goleak.Option) int {
 	s, err := start()
 	if err != nil {

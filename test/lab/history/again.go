@@ -2,10 +2,9 @@ package history
 
 import "strings"
 
-// withAgain returns the history as it is judged. A node that was not answered, by another
-// node or by the store, asks again by the request id. When the first try was done, and its
-// hold has ended before the second, the client's only call is told so: a conflict, which does
-// not say that nothing happened. Such a call is one of unknown outcome.
+// withAgain returns the history as it is judged. A node that was not answered, by another node or by the store, asks again by the
+// request id. When the first try was done, and its hold has ended before the second, the client's only call is told so: a conflict,
+// which does not say that nothing happened. Such a call is one of unknown outcome.
 func (h *History) withAgain() *History {
 	first := make(map[[2]string]*Call) // the first call of a request id that may have happened
 	for i := range h.Calls {

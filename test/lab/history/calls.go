@@ -52,8 +52,7 @@ func (s *signer) checkHandOuts(r *Report, n int64, of *nonce, limits Limits) {
 	})
 }
 
-// releasedBefore reports whether somebody may have given back one of the attempts
-// from first on, before the one given in next.
+// releasedBefore reports whether somebody may have given back one of the attempts from first on, before the one given in next.
 func (of *nonce) releasedBefore(first, end int64, next *Call) bool {
 	return slices.ContainsFunc(of.freed, func(c *Call) bool {
 		return c.Attempt >= first && c.Attempt < end && c.Start <= next.End
@@ -135,8 +134,7 @@ func sameNonces(a, b []Given) bool {
 	return slices.EqualFunc(a, b, func(x, y Given) bool { return x.Nonce == y.Nonce })
 }
 
-// checkTokens: the fencing tokens of hand-outs never go back. Those of mode basic
-// are 0, and a repeat carries the token of the row.
+// checkTokens: the fencing tokens of hand-outs never go back. Those of mode basic are 0, and a repeat carries the token of the row.
 func (s *signer) checkTokens(r *Report) {
 	var tokens []reading
 	for _, c := range s.calls {
@@ -202,8 +200,7 @@ type reading struct {
 	value int64
 }
 
-// went reports each reading that is lower than one whose call had ended before it
-// began.
+// went reports each reading that is lower than one whose call had ended before it began.
 func went(back []reading, report func(was, is reading)) {
 	byEnd := slices.Clone(back)
 	slices.SortStableFunc(byEnd, func(a, b reading) int { return cmp.Compare(a.call.End, b.call.End) })

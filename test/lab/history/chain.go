@@ -34,8 +34,7 @@ type Chain struct {
 	Txs     []Tx   `json:"txs"`
 	// Blind are when nodes of the chain did not answer, or not with its newest blocks.
 	Blind []Span `json:"blind,omitempty"`
-	// Final are the signers as they are stored in the end, Settled when that was read,
-	// after a time in which nothing failed.
+	// Final are the signers as they are stored in the end, Settled when that was read, after a time in which nothing failed.
 	Final   []StoredSigner `json:"final"`
 	Settled time.Duration  `json:"settled"`
 }
@@ -50,10 +49,9 @@ type ChainLimits struct {
 
 // CheckChain judges hand-outs by what was mined.
 //
-// Who sends before the deadline has the nonce for good: it is never handed out again. Who
-// sends later, or after he gave it back, may meet the next holder, and what is certain then is that nobody gets the
-// nonce once a block has used it and the gateways could know. What is CONSUMED in the
-// end has a transaction.
+// Who sends before the deadline has the nonce for good: it is never handed out again. Who sends later, or after he gave it back,
+// may meet the next holder, and what is certain then is that nobody gets the nonce once a block has used it and the gateways could
+// know. What is CONSUMED in the end has a transaction.
 func CheckChain(c *Chain, limits ChainLimits) []Violation {
 	type nonce struct {
 		signer string

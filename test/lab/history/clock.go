@@ -14,10 +14,9 @@ type Shift struct {
 	By time.Duration `json:"by"`
 }
 
-// endedBy is the latest that the store's clock can have been, in Unix milliseconds, when a
-// hold was ended whose nonce c handed out again; given is when that hold can have begun.
-// Where nobody sets that clock, what c was told says it. Else it may have been later before
-// c than at c, and the gateway may not have known how late it was.
+// endedBy is the latest that the store's clock can have been, in Unix milliseconds, when a hold was ended whose nonce c handed out
+// again; given is when that hold can have begun. Where nobody sets that clock, what c was told says it. Else it may have been later
+// before c than at c, and the gateway may not have known how late it was.
 func (s *signer) endedBy(given time.Duration, c *Call) int64 {
 	if len(s.shifts) == 0 {
 		return c.committedAt()

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// A call of unknown outcome could take effect at any time. What other calls were
-// told narrows that down, and porcupine is spared most of the orders that cannot be.
-// The bounds here only follow from what the model demands anyway.
+// A call of unknown outcome could take effect at any time. What other calls were told narrows that down, and porcupine is spared
+// most of the orders that cannot be. The bounds here only follow from what the model demands anyway.
 
 // fact is what a call shows of a nonce: its state at some moment of the call.
 type fact struct {
@@ -23,9 +22,8 @@ type fact struct {
 // evidence are all facts of a signer.
 type evidence struct {
 	of map[int64][]fact
-	// By nonce: when the last call began that handed out a lower one for the first
-	// time (one that was only told so again says nothing), and when the first ended
-	// that shows a higher one. Within the cursor.
+	// By nonce: when the last call began that handed out a lower one for the first time (one that was only told so again says
+	// nothing), and when the first ended that shows a higher one. Within the cursor.
 	after, before []time.Duration
 
 	order map[int64][]string       // the transactions that are stored of a nonce, oldest first
@@ -102,8 +100,7 @@ func (e *evidence) cursor(top int64) {
 	}
 }
 
-// handedOut bounds when an attempt of a nonce was handed out, as told to nobody or
-// to some other call than the one that did it.
+// handedOut bounds when an attempt of a nonce was handed out, as told to nobody or to some other call than the one that did it.
 func (e *evidence) handedOut(g Given) (from, to time.Duration) {
 	to = never
 	if g.Attempt == 1 && g.Nonce < int64(len(e.after)) {
@@ -120,9 +117,8 @@ func (e *evidence) handedOut(g Given) (from, to time.Duration) {
 	return from, to
 }
 
-// used bounds when a transaction was recorded for a nonce. The store has them in the
-// order in which they were: it was after those before it were asked for, and before any
-// behind it was seen.
+// used bounds when a transaction was recorded for a nonce. The store has them in the order in which they were: it was after those
+// before it were asked for, and before any behind it was seen.
 func (e *evidence) used(c *Call) (from, to time.Duration) {
 	to = never
 	order := e.order[c.Nonce]
@@ -141,9 +137,8 @@ func (e *evidence) used(c *Call) (from, to time.Duration) {
 	return from, to
 }
 
-// freed bounds when a release may have taken effect that matters to anybody. That
-// it did harms no other call: a nonce that counts as released can do all that a held
-// one can, but be seen as held.
+// freed bounds when a release may have taken effect that matters to anybody. That it did harms no other call: a nonce that counts
+// as released can do all that a held one can, but be seen as held.
 func (e *evidence) freed(c *Call) (from, to time.Duration) {
 	to = never
 	for _, f := range e.of[c.Nonce] {
@@ -157,8 +152,7 @@ func (e *evidence) freed(c *Call) (from, to time.Duration) {
 	return from, to
 }
 
-// within narrows an interval down by a bound. Evidence that contradicts itself is
-// left for porcupine to find.
+// within narrows an interval down by a bound. Evidence that contradicts itself is left for porcupine to find.
 func within(start, from, to time.Duration) (int64, int64) {
 	from = max(start, from)
 	if to < from {

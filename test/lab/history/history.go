@@ -128,8 +128,7 @@ type Sample struct {
 	Version     int64         `json:"version"`
 	Next        int64         `json:"next"`
 	Floor       int64         `json:"floor"`
-	// Written is the token under which the row was written last; 0: that is not known, or it
-	// was under none.
+	// Written is the token under which the row was written last; 0: that is not known, or it was under none.
 	Written int64 `json:"written,omitempty"`
 	// Both are the nonces that live and are in the history as well.
 	Both []int64 `json:"both,omitempty"`
@@ -147,8 +146,7 @@ type Row struct {
 	Replaced []string `json:"replaced,omitempty"`
 }
 
-// Recorded takes the hashes of a row as stores keep them, 32 bytes each: the newest,
-// and then those that it replaced, oldest first.
+// Recorded takes the hashes of a row as stores keep them, 32 bytes each: the newest, and then those that it replaced, oldest first.
 func (r *Row) Recorded(stored []byte) {
 	r.TxHash, r.Replaced = "", nil
 	for i, h := range slices.Collect(slices.Chunk(stored, 32)) {
@@ -180,13 +178,11 @@ type StoredSigner struct {
 	Version int64  `json:"version"`
 	Token   int64  `json:"token"`
 	Rows    []Row  `json:"rows"`
-	// Requests are the request ids that are remembered, and what each got; nil: they were
-	// not read.
+	// Requests are the request ids that are remembered, and what each got; nil: they were not read.
 	Requests map[string][]Given `json:"requests,omitempty"`
 }
 
-// Final is all that is stored, read in one transaction after every call has ended
-// and every fault was healed.
+// Final is all that is stored, read in one transaction after every call has ended and every fault was healed.
 type Final struct {
 	Now     int64          `json:"now"` // store clock, Unix milliseconds
 	Signers []StoredSigner `json:"signers"`
@@ -197,8 +193,7 @@ type History struct {
 	// RowsBehind says that the rows of signers may be behind what their owners have answered.
 	// A node that does not own a signer tells of its rows.
 	RowsBehind bool `json:"rowsBehind,omitempty"`
-	// BeganAt is the beginning of the history by the store's clock, in Unix
-	// milliseconds; 0: not known.
+	// BeganAt is the beginning of the history by the store's clock, in Unix milliseconds; 0: not known.
 	BeganAt int64 `json:"beganAt,omitempty"`
 	// Shifts are the settings of the store's clock, in their order. Without any it is right.
 	Shifts []Shift `json:"shifts,omitempty"`

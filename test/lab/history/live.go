@@ -7,8 +7,7 @@ import (
 	gateway "noncegate/nonce"
 )
 
-// Lives fills in the nonces that are HELD or RELEASED, from what a signer's row says of them.
-// Next must be known.
+// Lives fills in the nonces that are HELD or RELEASED, from what a signer's row says of them. Next must be known.
 func (s *StoredSigner) Lives(live []byte) error {
 	entries, err := gateway.ParseLive(live, s.Next)
 	if err != nil {

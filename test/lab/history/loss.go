@@ -2,9 +2,8 @@ package history
 
 import "slices"
 
-// Loss is a signer that was mended after its shard was declared lost with Redis: what Redis
-// had and the rows did not may be forgotten. Times are of the store's clock, in Unix
-// milliseconds.
+// Loss is a signer that was mended after its shard was declared lost with Redis: what Redis had and the rows did not may be
+// forgotten. Times are of the store's clock, in Unix milliseconds.
 type Loss struct {
 	Signer  string `json:"signer"`
 	Epoch   int64  `json:"epoch"`   // of the shard, from then on; the first loss begins 1
@@ -19,8 +18,7 @@ type Loss struct {
 // inDoubt is the reason of a row that a loss made.
 const inDoubt = "in_doubt"
 
-// attemptShift: those of a nonce that was in doubt are above epoch<<attemptShift. Those of a
-// new nonce begin at 1, as ever.
+// attemptShift: those of a nonce that was in doubt are above epoch<<attemptShift. Those of a new nonce begin at 1, as ever.
 const attemptShift = 20
 
 func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
@@ -39,9 +37,8 @@ func firstAttempt(epoch int64) int64 { return max(1, epoch<<attemptShift) }
 //     as if it had not been; its own mark is then a conflict.
 //   - Such a signer is not given to porcupine.
 //
-// Marks and floors are acknowledged when the store has them, so a loss changes nothing
-// about them. No two live holds, and no attempt given twice, hold across losses; and
-// checkLosses adds what holds of them.
+// Marks and floors are acknowledged when the store has them, so a loss changes nothing about them. No two live holds, and no
+// attempt given twice, hold across losses; and checkLosses adds what holds of them.
 
 // life is how many losses were before a call, by the token that it was told.
 func (s *signer) life(c *Call) (n int64) {
@@ -74,16 +71,14 @@ func (s *signer) forgivenAnswer(c *Call) bool {
 	return slices.ContainsFunc(c.Nonces, func(g Given) bool { return s.forgiven(g.Nonce, &handOut{c, g.Attempt}) })
 }
 
-// forgotten reports whether a loss made the store forget a hand-out before a mark was
-// answered.
+// forgotten reports whether a loss made the store forget a hand-out before a mark was answered.
 func (s *signer) forgotten(n int64, g *handOut, mark *Call) bool {
 	return slices.ContainsFunc(s.losses, func(l Loss) bool {
 		return s.forgives(&l, n, g) && s.endedAt(mark) >= l.At && !s.has(n, g.attempt, l.Epoch)
 	})
 }
 
-// has reports whether the store knows of an attempt. Where the nonce was handed out
-// again in a newer epoch nobody can tell.
+// has reports whether the store knows of an attempt. Where the nonce was handed out again in a newer epoch nobody can tell.
 func (s *signer) has(n, attempt, before int64) bool {
 	return s.stored != nil && slices.ContainsFunc(s.stored.Rows, func(r Row) bool {
 		return r.Nonce == n && r.Attempt >= attempt && r.Attempt < firstAttempt(before)
@@ -96,17 +91,15 @@ func (s *signer) ofLost(g Given) bool {
 	return slices.ContainsFunc(s.losses, func(l Loss) bool { return l.before(g.Nonce, g.Attempt) })
 }
 
-// ofOldGrant reports whether a call may have been answered by somebody who did not know
-// of a loss.
+// ofOldGrant reports whether a call may have been answered by somebody who did not know of a loss.
 func (s *signer) ofOldGrant(c *Call) bool {
 	return slices.ContainsFunc(s.losses, func(l Loss) bool {
 		return s.endedAt(c) >= l.At && s.startedAt(c) <= l.GrantUntil && (c.Kind != Allocate || c.Token < l.Token)
 	})
 }
 
-// checkLosses judges what a loss promises: everything that the old epoch handed out is
-// below the ceiling, and handed out before the old grant's end; and until the doubt ends
-// the new epoch hands out nothing that is in doubt.
+// checkLosses judges what a loss promises: everything that the old epoch handed out is below the ceiling, and handed out before the
+// old grant's end; and until the doubt ends the new epoch hands out nothing that is in doubt.
 func (s *signer) checkLosses(r *Report, limits Limits) {
 	slack := limits.ClockSlack.Milliseconds()
 	for _, l := range s.losses {

@@ -15,9 +15,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Moments beyond every call: the read of what is stored, and the end of calls of
-// which nobody knows whether they ever took effect. The latter is later, so that
-// such a call may also come after everything that could have seen it.
+// Moments beyond every call: the read of what is stored, and the end of calls of which nobody knows whether they ever took effect.
+// The latter is later, so that such a call may also come after everything that could have seen it.
 const (
 	finalCall  = math.MaxInt64 - 3
 	finalEnd   = math.MaxInt64 - 2
@@ -137,8 +136,7 @@ func (o *operations) unknown(c *Call) {
 	case c.Kind == Allocate:
 		o.doubt = min(o.doubt, c.Start)
 	case c.Kind == MarkUsed && o.signer.stored != nil:
-		// A transaction hash that is stored stays, so the store tells. It takes
-		// effect at its beginning or later, and only once.
+		// A transaction hash that is stored stays, so the store tells. It takes effect at its beginning or later, and only once.
 		if o.stored[c.TxHash] && !o.toldUsed(c) {
 			from, to := o.known.used(c)
 			begun, end := within(c.Start, from, to)
@@ -156,17 +154,15 @@ func (o *operations) unknown(c *Call) {
 	}
 }
 
-// storedHeld reports whether the hold that a release was about is stored, so that
-// the release had no effect.
+// storedHeld reports whether the hold that a release was about is stored, so that the release had no effect.
 func (s *signer) storedHeld(c *Call) bool {
 	return slices.ContainsFunc(s.stored.Rows, func(r Row) bool {
 		return r.Nonce == c.Nonce && r.Attempt == c.Attempt && r.Status == Held
 	})
 }
 
-// mayHaveBegun is the earliest moment at which what c was told may have come about.
-// The answer to a request id may be that of an earlier call of it, of which nobody
-// knew whether it happened.
+// mayHaveBegun is the earliest moment at which what c was told may have come about. The answer to a request id may be that of an
+// earlier call of it, of which nobody knew whether it happened.
 func (s *signer) mayHaveBegun(c *Call) time.Duration {
 	begun := c.Start
 	for _, o := range s.requests[c.RequestID] { // in order of Start
@@ -265,8 +261,7 @@ type picture struct {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// SavePictures writes porcupine's HTML of each signer that has no explanation into
-// a directory.
+// SavePictures writes porcupine's HTML of each signer that has no explanation into a directory.
 func (r *Report) SavePictures(dir string) error {
 	for _, p := range r.pictures {
 		name := "porcupine-" + notInNames.ReplaceAllString(p.signer, "-") + ".html"

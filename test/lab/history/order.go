@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// checkOrder: calls of one connection for one signer take effect in the order in
-// which they were sent. New nonces tell, because they come from a cursor that only
-// rises; and so does a release that was accepted although the nonce was consumed by
-// the call before it.
+// checkOrder: calls of one connection for one signer take effect in the order in which they were sent. New nonces tell, because
+// they come from a cursor that only rises; and so does a release that was accepted although the nonce was consumed by the call
+// before it.
 func (s *signer) checkOrder(r *Report) {
 	byConn := make(map[int64][]*Call)
 	for _, c := range s.calls {

@@ -15,30 +15,24 @@ type Rule string
 const (
 	// OneHolder: one attempt of one nonce was told to two requests.
 	OneHolder Rule = "one holder"
-	// liveHold: a nonce was handed out again before its hold ended and without
-	// anybody giving it back.
+	// liveHold: a nonce was handed out again before its hold ended and without anybody giving it back.
 	liveHold Rule = "two live holds"
-	// attemptBack: an attempt went back, or a mark was accepted for an attempt that
-	// was not the current one.
+	// attemptBack: an attempt went back, or a mark was accepted for an attempt that was not the current one.
 	attemptBack Rule = "attempt went back"
-	// tokenBack: a fencing token, version, cursor or floor went back, or a lease was
-	// acquired without a higher token.
+	// tokenBack: a fencing token, version, cursor or floor went back, or a lease was acquired without a higher token.
 	tokenBack Rule = "token went back"
 	// HoldLost: what was acknowledged is not in the store.
 	HoldLost Rule = "acknowledged but not stored"
-	// consumedStays: a consumed nonce was handed out, released or consumed by
-	// another transaction.
+	// consumedStays: a consumed nonce was handed out, released or consumed by another transaction.
 	consumedStays Rule = "consumed stays"
 	// OneAnswer: one request id was answered in two ways.
 	OneAnswer Rule = "one id, one answer"
-	// Hole: a nonce below the cursor is nowhere, or a hold is long overdue and was
-	// not ended.
+	// Hole: a nonce below the cursor is nowhere, or a hold is long overdue and was not ended.
 	Hole Rule = "hole"
 	// RefusedDone: something is stored that nobody was told of and no unknown call
 	// explains: a refusal that happened, or one call that happened twice.
 	RefusedDone Rule = "refused or done twice"
-	// disorder: two calls of one connection for one signer took effect in another
-	// order than they were sent in.
+	// disorder: two calls of one connection for one signer took effect in another order than they were sent in.
 	disorder Rule = "disorder"
 	// Stuck: a signer is not served although everything is healed.
 	Stuck Rule = "does not serve again"
@@ -70,8 +64,7 @@ type Limits struct {
 	MinAcknowledged int
 	// MaxOverdue is how long a hold may be overdue in Final.
 	MaxOverdue time.Duration
-	// ClockSlack is how far two readings of the store's clock may be apart from
-	// their order. 0: 5 ms.
+	// ClockSlack is how far two readings of the store's clock may be apart from their order. 0: 5 ms.
 	ClockSlack time.Duration
 	// ModelTimeout bounds porcupine for each signer. 0: 30 s.
 	ModelTimeout time.Duration

@@ -1,8 +1,7 @@
 package history
 
-// checkSamples: in the store itself token, version, cursor and floor never go back, nothing is
-// acquired or given back without a higher token, and nothing is written under a token when
-// there is a higher one. No nonce lives and is in the history.
+// checkSamples: in the store itself token, version, cursor and floor never go back, nothing is acquired or given back without a
+// higher token, and nothing is written under a token when there is a higher one. No nonce lives and is in the history.
 func (s *signer) checkSamples(r *Report) {
 	for _, is := range s.samples {
 		if len(is.Both) > 0 {

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// machine is one signer as clients know it: what the gateway's rules say, without
-// time. A hold that has passed its deadline may count as released at any moment
-// from then on, so HELD here means held or expired, and the deadline is looked at
-// only when the nonce is handed out again, by the store's clock of that commit.
+// machine is one signer as clients know it: what the gateway's rules say, without time. A hold that has passed its deadline may
+// count as released at any moment from then on, so HELD here means held or expired, and the deadline is looked at only when the
+// nonce is handed out again, by the store's clock of that commit.
 //
 // A machine is never changed once it was made.
 type machine struct {
@@ -171,8 +170,7 @@ func (m *machine) grow() {
 	}
 }
 
-// effect is what a mark or a floor does, whatever was answered. false: in this
-// state it would be refused.
+// effect is what a mark or a floor does, whatever was answered. false: in this state it would be refused.
 func (m *machine) effect(c *Call) (bool, *machine) {
 	row := m.at(c.Nonce)
 	switch c.Kind {
@@ -259,8 +257,7 @@ func (m *machine) explains(c *Call) bool {
 	return !ok || row.status == Held && c.Seen.Status == Consumed
 }
 
-// shows reports whether a nonce in this state may be seen as that: a hold may have
-// ended by itself.
+// shows reports whether a nonce in this state may be seen as that: a hold may have ended by itself.
 func (m *machine) shows(n int64, row cell, status, tx string) bool {
 	switch status {
 	case Consumed:

@@ -98,8 +98,7 @@ func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
 	}
 }
 
-// checkExplained: a state that only a client's mark brings about needs a mark that
-// was not refused.
+// checkExplained: a state that only a client's mark brings about needs a mark that was not refused.
 func (s *signer) checkExplained(r *Report, row *Row) {
 	of := s.nonces[row.Nonce]
 	if of == nil {
@@ -144,8 +143,7 @@ func (s *signer) answered(id string) bool {
 	return id != "" && slices.ContainsFunc(s.requests[id], func(c *Call) bool { return c.Outcome == Happened })
 }
 
-// orphans are the hand-outs that are stored and that nobody was told of, in order.
-// An attempt grows by one with each hand-out.
+// orphans are the hand-outs that are stored and that nobody was told of, in order. An attempt grows by one with each hand-out.
 func (s *signer) orphans() []Given {
 	if s.stored == nil {
 		return nil

@@ -56,8 +56,7 @@ func (w *world) allocate(id string) *Call {
 	return c
 }
 
-// again answers a request id that is known: what it got while that is held, and a
-// conflict from then on.
+// again answers a request id that is known: what it got while that is held, and a conflict from then on.
 func (w *world) again(got Call) *Call {
 	c := w.call(got)
 	row := w.row(got.Nonces[0].Nonce)

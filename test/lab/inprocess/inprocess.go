@@ -1,6 +1,5 @@
-// Package inprocess starts, for tests, what is below the listeners of a gateway: the real
-// service, pools and event hub on a store in memory. It knows no server, so that the
-// tests of package ws can use it as well.
+// Package inprocess starts, for tests, what is below the listeners of a gateway: the real service, pools and event hub on a store
+// in memory. It knows no server, so that the tests of package ws can use it as well.
 package inprocess
 
 import (

@@ -15,8 +15,7 @@ import (
 const EveryRight = access.RightAllocate | access.RightMark | access.RightMarkAny | access.RightRead | access.RightSubscribe | access.RightAdmin | access.RightRepair |
 	access.RightChain
 
-// People is an access.Authenticator whose credentials are names, and whose rights a test
-// may change at any time.
+// People is an access.Authenticator whose credentials are names, and whose rights a test may change at any time.
 type People struct {
 	mu     sync.Mutex                         // guards what follows
 	rights map[string]map[string]access.Right // by name and by signer, or "*"

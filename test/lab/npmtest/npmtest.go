@@ -19,10 +19,9 @@ import (
 // files are what a package of ours has to have, and all of what is installed is taken from.
 var files = []string{"package.json", "package-lock.json", ".npmrc"}
 
-// Folder is a folder whose node_modules has what the package-lock.json in source names. It
-// is filled the first time, which takes as long as npm does, and is shared by all that come
-// with the same files; it must not be changed. name is the beginning of its own. Several
-// processes may call at once.
+// Folder is a folder whose node_modules has what the package-lock.json in source names. It is filled the first time, which takes as
+// long as npm does, and is shared by all that come with the same files; it must not be changed. name is the beginning of its own.
+// Several processes may call at once.
 func Folder(ctx context.Context, name string, source fs.FS) (string, error) {
 	texts := make(map[string][]byte)
 	hash := sha256.New()

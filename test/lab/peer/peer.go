@@ -48,8 +48,7 @@ func Dial(ctx context.Context, url string, cfg Config) (*Conn, error) {
 // Close ends the connection without a word.
 func (c *Conn) Close() error { return c.ws.Close() }
 
-// Send sends a call as the request of that id. After an error nobody knows whether it
-// arrived, and the connection cannot be used.
+// Send sends a call as the request of that id. After an error nobody knows whether it arrived, and the connection cannot be used.
 func (c *Conn) Send(id int64, call *history.Call) error {
 	method, params := c.request(call)
 	text, err := wire.Marshal(params)

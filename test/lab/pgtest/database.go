@@ -19,22 +19,19 @@ import (
 // dropTimeout bounds the dropping of one database.
 const dropTimeout = 30 * time.Second
 
-// Main runs a package's tests beside one server, which *server points at
-// meanwhile, and returns the exit code:
+// Main runs a package's tests beside one server, which *server points at meanwhile, and returns the exit code:
 //
 //	var server *pgtest.Server
 //
 //	func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &server)) }
 //
-// It fails the run when the server cannot be started, or when the tests leave
-// goroutines behind beyond those that options ignore.
+// It fails the run when the server cannot be started, or when the tests leave goroutines behind beyond those that options ignore.
 func Main(m *testing.M, server **Server, options ...goleak.Option) int {
 	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
 }
 
-// SetTemplate makes a database, lets prepare fill it (with a schema, say), and
-// has every later database copied from it. prepare must leave no connection
-// open.
+// SetTemplate makes a database, lets prepare fill it (with a schema, say), and has every later database copied from it. prepare
+// must leave no connection open.
 func (s *Server) SetTemplate(ctx context.Context, prepare func(ctx context.Context, url string) error) error {
 	name, err := s.CreateDatabase(ctx)
 	if err != nil {
@@ -70,15 +67,13 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// keptDatabases is how many databases of tests that have ended are kept at most, of
-// about 10 MB each. Each drop waits for a checkpoint, which writes what tests beside it
-// have changed, so it is done where many repetitions would fill the disk and not in a
+// keptDatabases is how many databases of tests that have ended are kept at most, of about 10 MB each. Each drop waits for a
+// checkpoint, which writes what tests beside it have changed, so it is done where many repetitions would fill the disk and not in a
 // run of all tests: the end of the server removes its folder.
 const keptDatabases = 128
 
-// NewDatabase makes a database for one test and returns its URL. It is dropped some
-// time after the test has ended, so a test that stops the server must have it run
-// again by then.
+// NewDatabase makes a database for one test and returns its URL. It is dropped some time after the test has ended, so a test that
+// stops the server must have it run again by then.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name, err := s.CreateDatabase(t.Context())

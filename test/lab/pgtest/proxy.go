@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// idleReply is how the server ends its answer to a transaction: the message
-// ReadyForQuery, outside of any transaction.
+// idleReply is how the server ends its answer to a transaction: the message ReadyForQuery, outside of any transaction.
 var idleReply = []byte{'Z', 0, 0, 0, 5, 'I'}
 
 // dialTimeout bounds the wait for the server; Close may take that long.
@@ -56,8 +55,7 @@ type cut struct {
 	answered  chan struct{}
 }
 
-// NewProxy listens on a free port of the loopback address and forwards to
-// target, host:port. The caller must Close it.
+// NewProxy listens on a free port of the loopback address and forwards to target, host:port. The caller must Close it.
 func NewProxy(target string) (*Proxy, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,8 +80,7 @@ func (p *Proxy) URL(rawURL string) (string, error) {
 	return u.String(), nil
 }
 
-// Forward ends Refuse and BlackHole: connections are taken, bytes pass, those
-// first that a black hole held back.
+// Forward ends Refuse and BlackHole: connections are taken, bytes pass, those first that a black hole held back.
 func (p *Proxy) Forward() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,8 +92,7 @@ func (p *Proxy) Forward() {
 	}
 }
 
-// Refuse ends every connection and, until Forward, every new one at once: a
-// network that says so.
+// Refuse ends every connection and, until Forward, every new one at once: a network that says so.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	p.refusing = true
@@ -105,8 +101,7 @@ func (p *Proxy) Refuse() {
 	endAll(links)
 }
 
-// BlackHole lets connections stand and be made and, until Forward, passes no
-// byte in either direction: a network that says nothing.
+// BlackHole lets connections stand and be made and, until Forward, passes no byte in either direction: a network that says nothing.
 func (p *Proxy) BlackHole() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,29 +112,23 @@ func (p *Proxy) BlackHole() {
 	}
 }
 
-// CutReplies waits for a connection whose client sends match (such as "commit";
-// empty for anything) and loses the reply: that and what follows is forwarded to
-// the server, what the server answers is thrown away. When the server has ended
-// its answer, so that the transaction is decided, both sides are closed, and
-// then the channel; it stays open if the server goes away without an answer.
-// Other connections and later ones are not touched; a new call replaces one that
-// has met no connection yet.
+// CutReplies waits for a connection whose client sends match (such as "commit"; empty for anything) and loses the reply: that and
+// what follows is forwarded to the server, what the server answers is thrown away. When the server has ended its answer, so that
+// the transaction is decided, both sides are closed, and then the channel; it stays open if the server goes away without an answer.
+// Other connections and later ones are not touched; a new call replaces one that has met no connection yet.
 //
-// No earlier request of that connection may be under way: its answer would be
-// taken for the one to lose.
+// No earlier request of that connection may be under way: its answer would be taken for the one to lose.
 func (p *Proxy) CutReplies(match string) <-chan struct{} { return p.order(&cut{match: []byte(match)}) }
 
-// CutAnyReply is CutReplies, or with late above 0 DelayRequest, for servers that do
-// not speak PostgreSQL's protocol: the first bytes of the answer are the end of it. Of
-// requests sent in one go, all have reached the server by then.
+// CutAnyReply is CutReplies, or with late above 0 DelayRequest, for servers that do not speak PostgreSQL's protocol: the first
+// bytes of the answer are the end of it. Of requests sent in one go, all have reached the server by then.
 func (p *Proxy) CutAnyReply(match string, late time.Duration) <-chan struct{} {
 	return p.order(&cut{match: []byte(match), late: late, anyReply: true})
 }
 
-// DelayRequest is CutReplies with a request that arrives late: the client's side is
-// closed at once, when what it sent has not reached the server, and the server gets
-// it after late, which must be above 0, when the client may have been busy elsewhere
-// for long. The channel is closed when the server has ended its answer.
+// DelayRequest is CutReplies with a request that arrives late: the client's side is closed at once, when what it sent has not
+// reached the server, and the server gets it after late, which must be above 0, when the client may have been busy elsewhere for
+// long. The channel is closed when the server has ended its answer.
 func (p *Proxy) DelayRequest(match string, late time.Duration) <-chan struct{} {
 	return p.order(&cut{match: []byte(match), late: late})
 }
@@ -167,8 +156,7 @@ func (p *Proxy) order(c *cut) <-chan struct{} {
 	return c.answered
 }
 
-// Close ends all connections and waits for the goroutines. It may be called
-// twice.
+// Close ends all connections and waits for the goroutines. It may be called twice.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	wasClosed := p.closed
@@ -310,9 +298,8 @@ func (l *link) deliverLate(c *cut, data []byte) {
 	<-l.done // closed with the end of the answer, or by the end of the server
 }
 
-// armed hands the pending cut to the link whose client sent what it waits for.
-// bound are the texts of the prepared statements that it executes with its last bytes.
-// It returns the end of sent that the next bytes may complete to a match.
+// armed hands the pending cut to the link whose client sent what it waits for. bound are the texts of the prepared statements that
+// it executes with its last bytes. It returns the end of sent that the next bytes may complete to a match.
 func (p *Proxy) armed(l *link, sent []byte, bound []string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()

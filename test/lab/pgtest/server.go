@@ -32,10 +32,9 @@ const (
 	readyPoll    = 20 * time.Millisecond
 )
 
-// Server is one running PostgreSQL. Stop is its fast shutdown: connections are cut,
-// transactions under way are rolled back, a checkpoint is written. Kill is the immediate
-// one, after which the next start recovers from the log. Its methods may be called from any
-// goroutine.
+// Server is one running PostgreSQL. Stop is its fast shutdown: connections are cut, transactions under way are rolled back, a
+// checkpoint is written. Kill is the immediate one, after which the next start recovers from the log. Its methods may be called
+// from any goroutine.
 type Server struct {
 	*guarded.Server
 	room     *guarded.Room
@@ -49,9 +48,8 @@ type Server struct {
 	keep     int        // of them, at most
 }
 
-// Start makes a new cluster and starts it. Each setting is a line of
-// postgresql.conf, such as "fsync = off", that overrides the defaults for tests:
-// fsync on, 200 connections, 32 MB of shared buffers. The caller must Close.
+// Start makes a new cluster and starts it. Each setting is a line of postgresql.conf, such as "fsync = off", that overrides the
+// defaults for tests: fsync on, 200 connections, 32 MB of shared buffers. The caller must Close.
 func Start(settings ...string) (*Server, error) {
 	bin, err := binDir(candidateDirs())
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby makes a physical replica of the server, as pg_basebackup does, and starts it:
-// it follows the server asynchronously, answers reads, and may become a primary by
-// Promote. It has the server's databases and password. The caller must Close it.
+// Standby makes a physical replica of the server, as pg_basebackup does, and starts it: it follows the server asynchronously,
+// answers reads, and may become a primary by Promote. It has the server's databases and password. The caller must Close it.
 func (s *Server) Standby() (*Server, error) {
 	bin := s.bin
 	// initdb and postgres may be links to where the server has its other programs.

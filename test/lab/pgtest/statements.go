@@ -10,13 +10,11 @@ import (
 	"time"
 )
 
-// RoundTrips is how often clients have waited for PostgreSQL: each Sync and each simple query is
-// one.
+// RoundTrips is how often clients have waited for PostgreSQL: each Sync and each simple query is one.
 func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
 
-// CutStatement is CutReplies for the next execution of a prepared statement whose text
-// contains text. Its preparation is let through. Only connections that were made through
-// the proxy since it listens are known well enough.
+// CutStatement is CutReplies for the next execution of a prepared statement whose text contains text. Its preparation is let
+// through. Only connections that were made through the proxy since it listens are known well enough.
 func (p *Proxy) CutStatement(text string) <-chan struct{} {
 	return p.order(&cut{statement: text})
 }
@@ -44,8 +42,7 @@ const (
 	longestStart  = 10_000 // bytes, as the server has it
 )
 
-// feed takes what was sent next, and returns the texts of the statements that are bound by
-// it.
+// feed takes what was sent next, and returns the texts of the statements that are bound by it.
 func (s *statements) feed(data []byte) (bound []string) {
 	if s.foreign {
 		return nil

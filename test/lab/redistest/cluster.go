@@ -17,8 +17,7 @@ import (
 	"noncegate/test/lab/guarded"
 )
 
-// Cluster is several servers that are a Redis Cluster of masters without replicas,
-// each with an equal share of the slots.
+// Cluster is several servers that are a Redis Cluster of masters without replicas, each with an equal share of the slots.
 type Cluster struct {
 	Servers []*Server // not to be changed
 }

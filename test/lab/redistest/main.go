@@ -16,15 +16,13 @@ import (
 // flushTimeout bounds the emptying of a server after a test.
 const flushTimeout = 30 * time.Second
 
-// Main runs a package's tests beside one server, which *server points at
-// meanwhile, and returns the exit code:
+// Main runs a package's tests beside one server, which *server points at meanwhile, and returns the exit code:
 //
 //	var server *redistest.Server
 //
 //	func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 //
-// It fails the run when the server cannot be started, or when the tests leave
-// goroutines behind beyond those that options ignore.
+// It fails the run when the server cannot be started, or when the tests leave goroutines behind beyond those that options ignore.
 func Main(m *testing.M, server **Server, options ...goleak.Option) int {
 	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
 }

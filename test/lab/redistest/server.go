@@ -42,9 +42,8 @@ type Server struct {
 	password string
 }
 
-// Start starts a new, empty server. Each setting is a line of redis.conf, such as
-// "appendonly no", that overrides the defaults for tests: an append-only file
-// synced every second, no snapshots, no eviction. The caller must Close.
+// Start starts a new, empty server. Each setting is a line of redis.conf, such as "appendonly no", that overrides the defaults for
+// tests: an append-only file synced every second, no snapshots, no eviction. The caller must Close.
 func Start(settings ...string) (*Server, error) { return start(rand.Text(), settings) }
 
 // Another starts one more server, with the same password, as a client of s meets it
@@ -56,9 +55,8 @@ func (s *Server) Master() (host, port, password string) {
 	return "127.0.0.1", strconv.Itoa(s.port), s.password
 }
 
-// SetBack ends the server hard, takes the last of what it wrote off the end of its
-// append-only file, at most n bytes, and starts it again: a server that went back.
-// It fails on one that writes no such file.
+// SetBack ends the server hard, takes the last of what it wrote off the end of its append-only file, at most n bytes, and starts it
+// again: a server that went back. It fails on one that writes no such file.
 func (s *Server) SetBack(n int64) error {
 	return s.Rewrite(func() error {
 		files, err := filepath.Glob(filepath.Join(s.Dir(), "appendonlydir", "*.incr.aof"))
@@ -137,8 +135,7 @@ func (s *Server) SocketURL() string {
 	return u.String()
 }
 
-// ping asks once, in Redis' protocol for people: a client library answers a dial
-// that fails with a log line and goes on dialling.
+// ping asks once, in Redis' protocol for people: a client library answers a dial that fails with a log line and goes on dialling.
 func (s *Server) ping(ctx context.Context) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", s.Addr())

@@ -1,11 +1,9 @@
-// Package tlstest makes certificate authorities, certificates and the configurations of
-// clients for tests: right ones, and by [Leaf] wrong ones, such as for another host or past
-// their time.
+// Package tlstest makes certificate authorities, certificates and the configurations of clients for tests: right ones, and by
+// [Leaf] wrong ones, such as for another host or past their time.
 //
-// Everything is made for one test, with P-256 keys and the clock of the machine, valid
-// for an hour unless a Leaf says otherwise. Files are in folders of the test and end with
-// it; what cannot be made fails the test. Nothing is revoked, and there are no intermediate
-// authorities. The package starts no goroutine, and a test's values belong to its own.
+// Everything is made for one test, with P-256 keys and the clock of the machine, valid for an hour unless a Leaf says otherwise.
+// Files are in folders of the test and end with it; what cannot be made fails the test. Nothing is revoked, and there are no
+// intermediate authorities. The package starts no goroutine, and a test's values belong to its own.
 package tlstest
 
 import (
@@ -51,8 +49,7 @@ func New(tb testing.TB, name string) *Authority {
 	return a
 }
 
-// Leaf is what a certificate says. The zero value is that of a server at 127.0.0.1,
-// ::1 and localhost, for the next hour.
+// Leaf is what a certificate says. The zero value is that of a server at 127.0.0.1, ::1 and localhost, for the next hour.
 type Leaf struct {
 	Name     string   // common name
 	Hosts    []string // instead of those above
@@ -112,8 +109,7 @@ func (a *Authority) Write(l Leaf) (certFile, keyFile string) {
 	return write(a.tb, dir, "cert.pem", cert), write(a.tb, dir, "key.pem", key)
 }
 
-// Client is a client's configuration that trusts the authority alone. With a leaf
-// it shows such a certificate.
+// Client is a client's configuration that trusts the authority alone. With a leaf it shows such a certificate.
 func (a *Authority) Client(show ...Leaf) *tls.Config {
 	a.tb.Helper()
 	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}

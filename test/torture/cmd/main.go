@@ -1,7 +1,6 @@
 //go:build unix
 
-// Command torture breaks things around real gateways and judges what their clients
-// saw. See package torture.
+// Command torture breaks things around real gateways and judges what their clients saw. See package torture.
 package main
 
 import (
@@ -38,8 +37,7 @@ func main() {
 	k.FatalIfErrorf(k.Run())
 }
 
-// with does something with what runs of an axis need: its gateways, or one that was built
-// already, and a PostgreSQL.
+// with does something with what runs of an axis need: its gateways, or one that was built already, and a PostgreSQL.
 func with(ctx context.Context, axis, forward, gateway string, do func(torture.Options) error) error {
 	a, err := torture.AxisNamed(axis)
 	if err != nil {
@@ -111,7 +109,6 @@ type runCmd struct {
 
 func (c *runCmd) Run(ctx context.Context) error {
 	return with(ctx, c.Axis, c.Forward, c.Gateway, func(o torture.Options) error {
-		o.Points = 8
 		p := torture.Plan{Seed: c.Seed, Faults: o.ForSeed(c.Seed), Options: o, Dir: c.Dir, KeepAll: true}
 		if len(c.Faults) > 0 {
 			var err error

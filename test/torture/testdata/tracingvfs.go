@@ -3,11 +3,9 @@ package sqlite
 // This file is no part of the gateway. Package torture builds a gateway
 // with it (go build -overlay), as one more file of nonce/sqlite.
 //
-// It puts itself between SQLite and the file system. Everything that changes a
-// database's files is written to a trace first, or after it in the case of a
-// sync, so that the trace tells at any point what was on the disk for certain and
-// what was only in the operating system's cache. It can also let the disk be full
-// or fail.
+// It puts itself between SQLite and the file system. Everything that changes a database's files is written to a trace first, or
+// after it in the case of a sync, so that the trace tells at any point what was on the disk for certain and what was only in the
+// operating system's cache. It can also let the disk be full or fail.
 
 import (
 	"encoding/binary"
@@ -28,8 +26,7 @@ const (
 	controlVariable = "TORTURE_DISK_CONTROL" // a file that says what the disk does: "room N" bytes in all, or "fail sync"
 )
 
-// tracer is what stands between. mu makes the trace tell the order of things as
-// they were; reads do not take it.
+// tracer is what stands between. mu makes the trace tell the order of things as they were; reads do not take it.
 type tracer struct {
 	trace   *os.File
 	control string
@@ -84,14 +81,12 @@ func pointer[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&struct{ f 
 
 func function[F any](p uintptr) F { return *(*F)(unsafe.Pointer(&struct{ p uintptr }{p})) }
 
-// at is what lies at an address of SQLite's own memory, which the collector does
-// not know and does not move.
+// at is what lies at an address of SQLite's own memory, which the collector does not know and does not move.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
 func vfsAt(p uintptr) *sqlite3.Tsqlite3_vfs { return at[sqlite3.Tsqlite3_vfs](p) }
 
-// record appends one event. A process that is killed while it does leaves a tail
-// that is too short.
+// record appends one event. A process that is killed while it does leaves a tail that is too short.
 func (t *tracer) recordLocked(kind byte, name string, number int64, data []byte) {
 	b := make([]byte, 0, 15+len(name)+len(data))
 	b = binary.LittleEndian.AppendUint32(b, uint32(1+2+len(name)+8+len(data)))
@@ -125,8 +120,7 @@ type (
 	getFunc   = func(*libc.TLS, uintptr, uintptr) uintptr
 )
 
-// replaceOpenDirectory makes the operating system's VFS tell us when it syncs a
-// directory: it opens one for nothing else.
+// replaceOpenDirectory makes the operating system's VFS tell us when it syncs a directory: it opens one for nothing else.
 func (t *tracer) replaceOpenDirectory(tls *libc.TLS, below uintptr) {
 	name, err := libc.CString("openDirectory")
 	if err != nil {

@@ -3,6 +3,9 @@
 package torture
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -10,8 +13,7 @@ import (
 	"slices"
 )
 
-// disk is a directory as its processes see it and, apart from that, as a loss of
-// power would certainly leave it.
+// disk is a directory as its processes see it and, apart from that, as a loss of power would certainly leave it.
 type disk struct {
 	names   map[string]*file // as processes see them
 	safe    map[string]*file // as a crash leaves them
@@ -60,8 +62,7 @@ func (d *disk) apply(e event) {
 		}
 		f.pending = nil
 	case syncFailed:
-		// An operating system may count the pages as written after that and never
-		// try again.
+		// An operating system may count the pages as written after that and never try again.
 		f.safe = weather{keep: 0.5, sector: 4096}.survives(f, d.chance)
 		f.pending = nil
 	case dirSynced:
@@ -101,20 +102,19 @@ type weather struct {
 }
 
 // anyWeather draws one.
-func anyWeather(r *rand.Rand) weather {
-	return weather{
+func anyWeather(r *rand.Rand) *weather {
+	return &weather{
 		keep:   []float64{0, 0.1, 0.5, 0.9, 1}[r.IntN(5)],
 		sector: []int{512, 4096}[r.IntN(2)], tear: r.IntN(3) == 0, rubbish: r.IntN(2) == 0,
 	}
 }
 
 // tornEnd is what a kill leaves of a log whose last pages the disk did not get.
-func tornEnd(r *rand.Rand) weather {
-	return weather{keep: 1, sector: 4096, inOrder: true, rubbish: r.IntN(2) == 0}
+func tornEnd(r *rand.Rand) *weather {
+	return &weather{keep: 1, sector: 4096, inOrder: true, rubbish: r.IntN(2) == 0}
 }
 
-// crash is the directory after a loss of power now. The disk goes on as if none
-// had been.
+// crash is the directory after a loss of power now. The disk goes on as if none had been.
 func (d *disk) crash(w weather, r *rand.Rand) map[string][]byte {
 	names := maps.Clone(d.safe)
 	// A file system keeps the order of changes of names.
@@ -194,37 +194,56 @@ func (w weather) pieces(e event) []event {
 	return pieces
 }
 
+// database is the name of the file under test.
+const database = "store.db"
+
 // save makes dir hold exactly the files of an image.
 func save(image map[string][]byte, dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+	err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
 	for name, content := range image {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return err
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	return err
+}
+
+// The kinds of events in a trace, as testdata/tracingvfs.go writes them; number is an offset of what is written, a length of what is
+// cut off. Others change nothing.
+const (
+	opened     = 'o' // a file was opened, and created if it was not there
+	written    = 'w'
+	truncated  = 't'
+	synced     = 's'
+	syncFailed = 'f' // the disk failed, and what became of the writes is not known
+	deleted    = 'd'
+	dirSynced  = 'D'
+)
+
+// event is one thing that happened to a file of the directory.
+type event struct {
+	kind   byte
+	name   string
+	number int64
+	data   []byte
+}
+
+// follow applies the events of a trace. A last one that was not written to its end did not happen: its process was killed before.
+func (d *disk) follow(trace string) error {
+	b, err := os.ReadFile(trace)
+	if err != nil {
+		return fmt.Errorf("read trace: %w", err)
+	}
+	for len(b) >= 4 {
+		n := int(binary.LittleEndian.Uint32(b))
+		if n < 11 || n > 1<<26 {
+			return fmt.Errorf("read trace %s: an event of %d bytes", trace, n)
 		}
+		if b = b[4:]; len(b) < n {
+			break
+		}
+		name := int(binary.LittleEndian.Uint16(b[1:]))
+		e := event{kind: b[0], name: string(b[3 : 3+name]), number: int64(binary.LittleEndian.Uint64(b[3+name:])), data: b[11+name : n]}
+		d.apply(e)
+		b = b[n:]
 	}
 	return nil
 }
-
-// load reads the files of a directory that make up a database.
-func load(dir string) (map[string][]byte, error) {
-	image := map[string][]byte{}
-	for _, suffix := range []string{"", "-wal", "-journal"} {
-		content, err := os.ReadFile(filepath.Join(dir, database+suffix))
-		switch {
-		case os.IsNotExist(err):
-		case err != nil:
-			return nil, err
-		default:
-			image[database+suffix] = content
-		}
-	}
-	return image, nil
-}
-
-// database is the name of the file under test.
-const database = "store.db"
