@@ -6,7 +6,7 @@
 // holds what one Chain says against what this node handed out.
 //
 // What a Chain says is evidence of a moment. A count that only one of several nodes claims
-// is a hint. One that is settled shows that nonces were used, and is undone when it proves
+// is a hint, and so is a transaction that only one of them shows. One that is settled shows that nonces were used, and is undone when it proves
 // wrong; the absence of a transaction proves nothing.
 //
 // It promises: nothing is called external or unseen while a node could not be asked;
@@ -15,7 +15,8 @@
 // this gateway may have seen more, and nothing is kept over a restart.
 //
 // Goroutines and locks are those of Tracker, which says so; Chains.Run has one goroutine a chain. Read chain.go, tracker.go,
-// signer.go, follow.go (heads and counts), watch.go (what is open), outside.go (what others used), chains.go (several).
+// signer.go, follow.go (heads and counts), watch.go (what is open), sighting.go (what nodes show), outside.go (what others
+// used), chains.go (several).
 package chain
 
 import (
@@ -108,6 +109,9 @@ type Ask struct {
 	Account string
 	Nonce   int64
 	Hashes  []Hash // the transactions that are known to have been made with it
+	// Claims are others of which a node said so: whether the others have them too. One may have
+	// carried an authorization of the nonce.
+	Claims []Hash
 }
 
 // Seen says how far a transaction has come.
@@ -122,10 +126,18 @@ const (
 
 // Sighting is the answer to an Ask.
 type Sighting struct {
+	// Settled is what as many nodes show as settle something: two, or the only one that the chain
+	// has. Pooled: each of them shows a transaction of the nonce. Mined: they show the same one in
+	// a block.
+	Settled   Seen
+	SettledTx Hash // which transaction; zero: they show different ones, or do not say which
+
+	// Seen is the most that any node shows. Where Settled is less it is a hint: something may wait
+	// for it, and nothing else follows.
 	Seen   Seen
 	Tx     Hash   // which transaction; zero if a node says that there is one and not which
 	Block  Block  // only with Mined
-	Raw    Offer  // what replacing it would have to beat, as far as known
+	Raw    Offer  // what replacing it, or SettledTx, would have to beat, as far as known
 	Failed bool   // at least one node could not be asked, or cannot tell: Absent then says even less
 	Nodes  int    // how many nodes answered
 	Origin string // the name of the node that saw it
@@ -170,6 +182,8 @@ type Verdict struct {
 	// Unanswered: of Free, Refused and Taken, some nodes were not reached, and may have the
 	// transaction from an earlier try.
 	Unanswered bool
+	// Disputed: of Used, one of several nodes says so, and another may have the transaction.
+	Disputed bool
 	// Before: of Free and Refused, an earlier try of this process may have left the
 	// transaction with a node that refuses it now.
 	Before bool

@@ -225,7 +225,7 @@ func (s *signer) wordLocked(row *nonce.Row) string {
 		return wire.ChainMined
 	case !sent && row.Status != nonce.Consumed:
 		return ""
-	case k != nil && k.seen == Pooled:
+	case k != nil && k.seen != Absent:
 		return wire.ChainSeen
 	case k != nil && !k.looked.IsZero():
 		return wire.ChainDropped

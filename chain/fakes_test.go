@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,8 @@ type fakeChain struct {
 	alone   bool            // one node answers, and the others are away
 	nodes   int             // how many there are; 0: one
 	pool    map[int64]Sighting
-	failed  bool // a node cannot be asked
+	byHash  map[int64]bool // of pool: nodes show it only by its hash
+	failed  bool           // a node cannot be asked
 	starts  int
 	counts  int // questions
 	asked   []Ask
@@ -43,7 +45,7 @@ type fakeChain struct {
 func newFakeChain() *fakeChain {
 	return &fakeChain{
 		heads: make(chan Head), mined: make(map[string]int64), final: make(map[string]int64),
-		pending: make(map[string]int64), code: make(map[string]bool), pool: make(map[int64]Sighting),
+		pending: make(map[string]int64), code: make(map[string]bool), pool: make(map[int64]Sighting), byHash: make(map[int64]bool),
 	}
 }
 
@@ -110,8 +112,15 @@ func (c *fakeChain) Lookup(_ context.Context, asks []Ask) ([]Sighting, error) {
 	c.asked = append(c.asked, asks...)
 	out := make([]Sighting, len(asks))
 	for i, a := range asks {
-		out[i] = c.pool[a.Nonce]
-		out[i].Nodes, out[i].Failed = 1, c.failed
+		f := c.pool[a.Nonce]
+		if c.byHash[a.Nonce] && !slices.Contains(a.Hashes, f.Tx) && !slices.Contains(a.Claims, f.Tx) {
+			f = Sighting{}
+		}
+		if c.nodes <= 1 { // its word settles
+			f.Settled, f.SettledTx = f.Seen, f.Tx
+		}
+		f.Nodes, f.Failed = max(c.nodes, 1), c.failed
+		out[i] = f
 	}
 	return out, nil
 }
@@ -269,8 +278,11 @@ func inWorld(t *testing.T, cfg Config, f func(*world)) {
 func (w *world) block(uses ...Use) {
 	w.t.Helper()
 	w.number++
-	w.chain.set(func() { // what blocks show, counts show too
+	w.chain.set(func() { // what blocks show, counts show too, and all nodes
 		for _, u := range uses {
+			if w.chain.nodes > 1 {
+				w.chain.pool[u.Nonce] = Sighting{Seen: Mined, Tx: u.Tx, Settled: Mined, SettledTx: u.Tx}
+			}
 			if !u.Authorization && !u.Unread {
 				w.chain.mined[u.Account] = max(w.chain.mined[u.Account], u.Nonce+1)
 			}

@@ -150,17 +150,21 @@ func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	if !s.known {
 		return nil
 	}
+	several := s.several()
 	if k := s.noteOfLocked(u.Nonce); k != nil {
-		if u.Nonce < s.mined && k.tx != u.Tx { // mined again, and otherwise; or a count told before
-			s.outsideLocked(outsider{nonce: u.Nonce, tx: u.Tx, told: k.tx == Hash{}})
+		other := u.Nonce < s.mined && k.tx != u.Tx // mined again, and otherwise; or a count told before
+		if other {
+			s.outsideLocked(outsider{nonce: u.Nonce, tx: u.Tx, sure: !several, told: k.tx == Hash{}, beside: several && k.tx != Hash{}})
 			s.t.watch(s)
 		}
-		k.tx, k.at, k.seen, k.found = u.Tx, h.Latest.Number, Mined, true
+		if !several || !other || k.tx == (Hash{}) { // else what was told stands until another node shows it
+			k.uses(u.Tx, h.Latest.Number, !several || k.sure && k.tx == u.Tx)
+		}
 	}
 	if u.Nonce+1 < s.mined {
 		return nil
 	}
-	if s.t.chain.Several() { // the block is the word of one node
+	if several { // the block is the word of one node
 		s.stale = true
 		return nil
 	}
@@ -202,21 +206,29 @@ func (s *signer) minedLocked(n, cursor, at int64) []nonce.Event {
 		if kept := s.noteOfLocked(n); kept != nil {
 			k = kept
 		}
-		k.tx, k.at, k.seen, k.found = by, at, Mined, true
+		k.uses(by, at, !s.several() || s.oursLocked(by))
 	}
-	mined := []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: k.tx}}
+	tx := k.settledTx()
+	mined := []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: tx}}
+	o := outsider{nonce: n, tx: k.tx, auth: auth, sure: tx == k.tx, free: k.free}
 	switch {
 	case auth && s.oursLocked(k.tx):
 		return mined
-	case k.free:
-		s.outsideLocked(outsider{nonce: n, tx: k.tx, free: true, told: true, auth: auth})
+	case k.free && o.sure:
+		o.told = true
+		s.outsideLocked(o)
 		return mined
+	case k.free:
 	case k.tx != Hash{} && k.hashes != "" && !k.hashes.Contains(k.tx):
 	case cursor > 0 && n >= cursor && k.attempt == 0:
+	case !o.sure:
+		o.plain = true
 	default:
 		return mined
 	}
-	s.outsideLocked(outsider{nonce: n, tx: k.tx, auth: auth})
+	if !s.outsideLocked(o) && o.plain {
+		return mined
+	}
 	return nil
 }
 
@@ -398,7 +410,7 @@ func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
 	s.past = slices.DeleteFunc(s.past, func(p pastUse) bool { return p.nonce >= mined })
 	for n, k := range s.notes {
 		if n >= mined && k.tx != (Hash{}) {
-			k.tx, k.shown = Hash{}, k.tx
+			k.tx, k.sure, k.shown = Hash{}, false, k.settledTx()
 		}
 	}
 	s.publishLocked()
@@ -529,13 +541,17 @@ func (s *signer) finalized(used int64) (events []nonce.Event) {
 	if used <= s.final {
 		return nil
 	}
-	for n := max(s.final, used-maxTold); n < used; n++ {
-		if k := s.lookLocked(n); k != nil && k.attempt > 0 {
-			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.tx})
+	for i := range s.outside {
+		o := &s.outside[i]
+		if o.final = o.nonce < used; o.final && o.plain && !o.sure { // then it is told now
+			o.sure, o.tx = true, Hash{}
 		}
 	}
-	for i := range s.outside {
-		s.outside[i].final = s.outside[i].nonce < used
+	events = s.plainLocked()
+	for n := max(s.final, used-maxTold); n < used; n++ {
+		if k := s.lookLocked(n); k != nil && k.attempt > 0 {
+			events = append(events, nonce.Event{Type: nonce.EventFinal, Nonce: n, Attempt: k.attempt, TxHash: k.settledTx()})
+		}
 	}
 	s.forgetBelowLocked(used)
 	s.final, s.finalOld = used, used < s.mined

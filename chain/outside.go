@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"noncegate/nonce"
 )
@@ -18,20 +19,33 @@ type outsider struct {
 	free  bool // it was given back, and nobody held it
 	auth  bool // an authorization that tx carried used it
 	told  bool // that it is used was told
+	plain bool // its holder used it, as far as is known: only tx waits to be settled
+	sure  bool // tx is settled, or is none
+	// beside: one node says so of a block, and another transaction was told, which stands as long as
+	// no other node says so.
+	beside bool
+
+	asked time.Time // when nodes were asked for tx last
+	looks int       // in which nodes answered and tx was not settled
 }
 
-func (o *outsider) due() bool { return o.final || o.tx != Hash{} }
+func (o *outsider) due() bool { return o.sure && (o.final || o.plain || o.tx != Hash{}) }
 
-// outsideLocked keeps an outsider until the store was asked, one of a nonce.
-func (s *signer) outsideLocked(o outsider) {
+// outsideLocked keeps an outsider until nodes and the store were asked, one of a nonce, and reports
+// whether there is room.
+func (s *signer) outsideLocked(o outsider) bool {
 	i := slices.IndexFunc(s.outside, func(was outsider) bool { return was.nonce == o.nonce })
 	switch {
 	case i >= 0:
-		o.told, o.free = o.told && s.outside[i].told, o.free || s.outside[i].free
+		was := &s.outside[i]
+		o.told, o.free, o.beside = o.told && was.told, o.free || was.free, o.beside && was.beside
 		s.outside[i] = o
 	case len(s.outside) < maxTold:
 		s.outside = append(s.outside, o)
+	default:
+		return false
 	}
+	return true
 }
 
 // authorized is a nonce that an authorization in a block may have used. The chain may have skipped
@@ -86,7 +100,8 @@ const keepPast = 32
 // it is among these.
 func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
 	if k := s.notes[n]; k != nil {
-		return among.Contains(k.tx), k.seen == Mined && k.tx != Hash{}
+		is = among.Contains(k.tx)
+		return is, k.seen == Mined && k.tx != Hash{} && (is || k.settledTx() != Hash{})
 	}
 	i, found := slices.BinarySearchFunc(s.past, n, func(p pastUse, n int64) int { return cmp.Compare(p.nonce, n) })
 	if !found {
@@ -100,17 +115,28 @@ func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
 	return false, true
 }
 
+func (s *signer) trimPastLocked() {
+	slices.SortFunc(s.past, func(a, b pastUse) int { return cmp.Compare(a.nonce, b.nonce) })
+	if more := len(s.past) - keepPast; more > 0 {
+		s.past = slices.Clone(s.past[more:])
+	}
+}
+
 // settleOutside asks the store for the nonces that the chain seems to have used behind the
 // back of who holds them, and tells of those where that is so. While the store cannot be
 // asked they wait.
 func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	s.mu.Lock()
+	events := s.plainLocked()
 	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.due() })
 	from := int64(0)
 	if i >= 0 {
 		from = s.outside[i].nonce
 	}
 	s.mu.Unlock()
+	if len(events) > 0 {
+		t.report(s, events)
+	}
 	if i < 0 {
 		return
 	}
@@ -120,6 +146,23 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	if left.do(ctx, t, op) == nil {
 		t.report(s, s.settledOutside(from, &op.Page))
 	}
+}
+
+// plainLocked tells of the nonces that their holders used with a transaction which is settled now, or
+// is not known.
+func (s *signer) plainLocked() (events []nonce.Event) {
+	s.outside = slices.DeleteFunc(s.outside, func(o outsider) bool {
+		if !o.plain || !o.due() {
+			return false
+		}
+		e := nonce.Event{Type: nonce.EventMined, Nonce: o.nonce, TxHash: o.tx}
+		if k := s.lookLocked(o.nonce); k != nil {
+			e.Attempt = k.attempt
+		}
+		events = append(events, e)
+		return true
+	})
+	return events
 }
 
 // authorizedBelow is how far below a nonce the transaction is looked for that carried its

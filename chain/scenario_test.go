@@ -3,6 +3,7 @@ package chain
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -242,15 +243,31 @@ func (w *world) setChain(args []string) {
 		case "failed":
 			c.failed = value == "yes"
 		case "pool":
-			n, transaction, _ := strings.Cut(value, ":")
-			delete(c.pool, number(w.t, n))
-			if transaction != "" {
-				c.pool[number(w.t, n)] = Sighting{Seen: Pooled, Tx: w.parseTx(transaction)}
+			n := number(w.t, part(value, 0))
+			delete(c.pool, n)
+			if part(value, 1) != "" {
+				c.pool[n] = w.parseSighting(value)
 			}
+			c.byHash[n] = strings.HasSuffix(value, ":byhash")
 		default:
 			w.t.Fatalf("a chain has no %q", name)
 		}
 	}
+}
+
+// parseSighting reads NONCE:TX:WORDS. With the word mined a block has it, with one a single node shows
+// it, with byhash nodes show it to who names it.
+func (w *world) parseSighting(text string) Sighting {
+	w.t.Helper()
+	tx, words := w.parseTx(part(text, 1)), strings.Split(text, ":")[2:]
+	f := Sighting{Seen: Pooled, Tx: tx}
+	if slices.Contains(words, "mined") {
+		f.Seen = Mined
+	}
+	if !slices.Contains(words, "one") {
+		f.Settled, f.SettledTx = f.Seen, tx
+	}
+	return f
 }
 
 // parseTx reads the name of a transaction, tx1 to tx255; "": none.

@@ -70,16 +70,22 @@ type note struct {
 	hashes  nonce.TxHashes // recorded ones, newest first
 	free    bool           // given back by its holder, so that whoever used it then was not one
 	tx      Hash           // the transaction that a block used the nonce with
+	sure    bool           // that is settled; else one of several nodes says so
 	at      int64          // about the number of that block
 	seen    Seen           // the last sighting
 	offer   Offer
 	since   int64     // number of the block at which it became unknown
-	found   bool      // since then a node, or a block, has shown a transaction
-	shown   Hash      // which one a node showed; zero if it did not say
+	found   bool      // since then it is settled that there is a transaction
+	shown   Hash      // which one; zero if nodes did not say, or the count fell since
+	hinted  time.Time // when a node, or its block, has shown one last
+	hint    Hash      // which one a node showed
 	asked   time.Time // when nodes were asked for it last, as it is unknown
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
 	lookedN int64     // and the block of then
 }
+
+// several reports whether the word of one node settles nothing.
+func (s *signer) several() bool { return s.t.chain.Several() }
 
 // given is a hand-out.
 type given struct{ nonce, attempt int64 }
@@ -165,15 +171,12 @@ func (s *signer) forgetBelowLocked(below int64) {
 		if n >= below {
 			continue
 		}
-		if k.seen == Mined && k.tx != (Hash{}) {
-			s.past = append(s.past, pastUse{nonce: n, tx: endOf(k.tx)})
+		if tx := k.settledTx(); k.seen == Mined && tx != (Hash{}) {
+			s.past = append(s.past, pastUse{nonce: n, tx: endOf(tx)})
 		}
 		delete(s.notes, n)
 	}
-	slices.SortFunc(s.past, func(a, b pastUse) int { return cmp.Compare(a.nonce, b.nonce) })
-	if more := len(s.past) - keepPast; more > 0 {
-		s.past = slices.Clone(s.past[more:])
-	}
+	s.trimPastLocked()
 	i, _ := s.givenAtLocked(below)
 	s.given = slices.Delete(s.given, 0, i)
 }
@@ -236,7 +239,10 @@ func (s *signer) Unseen(n, attempt int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]
-	return k != nil && k.unknown && k.attempt == attempt && !k.found && k.seen == Absent &&
+	if k == nil || !k.hinted.IsZero() && time.Since(k.hinted) < s.t.cfg.UnknownFor {
+		return false // what one of several nodes had may still be somewhere
+	}
+	return k.unknown && k.attempt == attempt && !k.found && k.seen == Absent &&
 		k.lookedN > k.since && time.Since(k.looked) < unseenFresh
 }
 
@@ -248,7 +254,7 @@ func (s *signer) UsedBy(n int64) Hash {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.notes[n]; k != nil && k.seen == Mined {
-		return k.tx
+		return k.settledTx()
 	}
 	return Hash{}
 }
@@ -316,7 +322,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	case nonce.EventAllocated:
 		// What was recorded for it before a repair may still be mined.
 		was := *k
-		*k = note{attempt: e.Attempt, status: nonce.Held, tx: was.tx, hashes: was.hashes}
+		*k = note{attempt: e.Attempt, status: nonce.Held, tx: was.tx, sure: was.sure, hashes: was.hashes}
 		if e.Reason == nonce.ReasonRepair { // it has to outbid what may still be there
 			k.offer, k.seen = was.offer, was.seen
 		}
@@ -324,7 +330,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.unknown = false
 		if e.TxHash != (Hash{}) && e.Reason != nonce.ReasonMined && !k.hashes.Contains(e.TxHash) {
 			if k.hashes == "" && !k.free && e.Nonce < s.mined && k.tx != (Hash{}) && k.tx != e.TxHash { // its holder says it late
-				s.outsideLocked(outsider{nonce: e.Nonce, tx: k.tx, told: true})
+				s.outsideLocked(outsider{nonce: e.Nonce, tx: k.tx, sure: k.sure, told: true})
 				open = true
 			}
 			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes[:min(len(k.hashes), (maxHashes-1)*len(e.TxHash))]
@@ -337,7 +343,10 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 		k.free = e.Type == nonce.EventReleased || e.Reason == nonce.ReasonNotRecorded
 	case nonce.EventUnknown:
 		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
-		k.found, k.shown = k.seen != Absent, k.tx
+		k.found, k.shown, k.hinted = k.sure || k.seen != Absent && !s.several(), k.settledTx(), time.Time{}
+		if k.seen != Absent {
+			k.hinted = time.Now()
+		}
 		return true
 	}
 	return open

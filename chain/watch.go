@@ -54,6 +54,7 @@ type question struct {
 	attempt int64
 	unknown bool // whether the hold was used
 	blocks  bool // whether it is a gap
+	outside bool // whether the chain used it with the transaction that one node shows
 }
 
 // look goes over all that is open once.
@@ -180,6 +181,12 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 			list = append(list, question{s: s, ask: s.askLocked(n, k), attempt: k.attempt, unknown: true})
 		}
 	}
+	for i := range s.outside {
+		if o := &s.outside[i]; s.owned.Load() && s.unsureLocked(o, now) {
+			o.asked = now
+			list = append(list, question{s: s, ask: s.askLocked(o.nonce, s.notes[o.nonce], o.tx), outside: true})
+		}
+	}
 	if s.known && s.blockedLocked(now) {
 		s.stuck.looked = now
 		list = append(list, question{s: s, ask: s.askLocked(s.mined, s.notes[s.mined]), blocks: true})
@@ -187,11 +194,18 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 	return list, false
 }
 
-func (s *signer) askLocked(n int64, k *note) Ask {
+// askLocked is the question for a nonce, with the transactions that nodes have said of it.
+func (s *signer) askLocked(n int64, k *note, said ...Hash) Ask {
 	a := Ask{Account: s.account, Nonce: n}
 	if k != nil {
 		for i := range k.hashes.Len() {
 			a.Hashes = append(a.Hashes, k.hashes.At(i))
+		}
+		said = append(said, k.tx, k.hint)
+	}
+	for _, h := range said {
+		if h != (Hash{}) && !slices.Contains(a.Hashes, h) && !slices.Contains(a.Claims, h) {
+			a.Claims = append(a.Claims, h)
 		}
 	}
 	return a
@@ -252,6 +266,10 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left 
 	}
 	for i := range list {
 		q, f := &list[i], &found[i]
+		if q.outside {
+			q.s.confirmed(q.ask.Nonce, f, at)
+			continue
+		}
 		q.s.sighted(q.ask.Nonce, f, at)
 		switch {
 		case q.unknown:
@@ -259,78 +277,6 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left 
 		case q.blocks:
 			t.blocks(ctx, q, f, now, left)
 		}
-	}
-}
-
-// sighted follows what nodes saw of a nonce.
-func (s *signer) sighted(n int64, f *Sighting, at int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.noteOfLocked(n)
-	if k == nil {
-		return
-	}
-	if proven := k.seen == Mined && n < s.mined; !proven && (f.Seen != Absent || !f.Failed) {
-		k.seen = f.Seen
-	}
-	if f.Seen != Absent {
-		k.found, k.shown = true, f.Tx
-	}
-	if f.Seen == Mined && k.tx == (Hash{}) {
-		k.tx, k.at = f.Tx, at
-	}
-	if f.Raw != (Offer{}) {
-		k.offer = f.Raw
-	}
-	if f.Seen == Absent && !f.Failed && f.Nodes > 0 {
-		k.looked, k.lookedN = time.Now(), at
-	}
-}
-
-// decide ends a hold that is unknown when a node has shown that it was used, now or since
-// it is unknown.
-func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *budget) {
-	used, hash := f.Seen != Absent, f.Tx
-	if !used {
-		used, hash = q.s.shown(q.ask.Nonce)
-	}
-	if !used {
-		return
-	}
-	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}
-	if f.Seen == Mined || q.s.view.Load().Mined > q.ask.Nonce {
-		op.Reason = nonce.ReasonMined
-	}
-	t.mark(ctx, q.s, op, left)
-}
-
-// shown reports whether a nonce is known to be used, or was, and the transaction.
-func (s *signer) shown(n int64) (used bool, tx Hash) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used = n < s.mined
-	if k := s.notes[n]; k != nil {
-		if tx = k.tx; tx == (Hash{}) {
-			tx = k.shown
-		}
-		used = used || k.found
-	}
-	return used, tx
-}
-
-// mark runs an op that follows from the chain. One that is refused has been overtaken.
-func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budget) {
-	attempt := op.Attempt
-	err := left.do(ctx, t, op)
-	if _, overtaken := errors.AsType[*nonce.ConflictError](err); err == nil {
-		t.metrics.ended.Inc()
-	} else if !overtaken {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k := s.notes[op.Nonce]; k != nil && k.attempt == attempt {
-		k.unknown = false
 	}
 }
 
@@ -361,13 +307,17 @@ func (s *signer) seen(n int64, f *Sighting, now time.Time) []nonce.Event {
 		s.stuck.pooled = now
 	}
 	after := s.t.cfg.StuckAfter
-	if f.Seen != Pooled || after < 0 || now.Sub(s.stuck.pooled) < s.t.blocksAtLeast(after) {
-		if s.gap != nil && s.gap.Kind == nonce.WatchStuck && f.Seen == Pooled {
+	pooled := f.Seen == Pooled || f.Seen == Mined && f.Settled != Mined && !f.Failed // the others deny the block
+	if !pooled || after < 0 || now.Sub(s.stuck.pooled) < s.t.blocksAtLeast(after) {
+		if s.gap != nil && s.gap.Kind == nonce.WatchStuck && pooled {
 			return nil // another node, or this one before, has seen it for longer
 		}
 		return s.closeGapLocked()
 	}
 	is := nonce.Gap{Kind: nonce.WatchStuck, Nonce: n, Since: s.stuck.pooled, TxHash: f.Tx}
+	if f.SettledTx != (Hash{}) {
+		is.TxHash = f.SettledTx
+	}
 	if k := s.notes[n]; k != nil {
 		is.Status, is.Attempt, is.Unknown = k.status, k.attempt, k.unknown
 	}
@@ -477,7 +427,7 @@ func (s *signer) learnLocked(rows []nonce.Row) {
 		case k == nil || k.attempt > row.Attempt: // what was committed since the read is newer
 			continue
 		case k.attempt < row.Attempt:
-			*k = note{attempt: row.Attempt, since: s.t.number(), tx: k.tx, offer: k.offer, seen: k.seen}
+			*k = note{attempt: row.Attempt, since: s.t.number(), tx: k.tx, sure: k.sure, offer: k.offer, seen: k.seen}
 		}
 		k.status, k.hashes = row.Status, recorded(row)
 		unmarked := []string{nonce.ReasonExpired, nonce.ReasonUnseen, nonce.ReasonInDoubt} // its holder may have used it

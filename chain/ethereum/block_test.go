@@ -268,7 +268,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("%s is read as %d", data, n)
 		}
 		ask := chain.Ask{Account: fakenode.Account(1), Nonce: 2}
-		if g, err := decodeGlimpse(data, ask); err == nil && g.seen == chain.Mined && g.block.Number < 0 {
+		if g, err := decodeGlimpse(data, ask, 1); err == nil && g.seen == chain.Mined && g.block.Number < 0 {
 			t.Errorf("%s is read as %+v", data, g)
 		}
 		if _, err := readSent(data, chain.Tx{Hash: chain.Hash{1}}); err == nil && !strings.Contains(strings.ToLower(string(data)), "0x01") {

@@ -49,7 +49,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.look(ctx, asks) })
 	found = make([]chain.Sighting, len(asks))
 	for i := range asks {
-		s := &found[i]
+		s, shown := &found[i], make([]glimpse, 0, len(c.nodes))
 		for j, of := range replies {
 			switch {
 			case of == nil || of[i].err != nil:
@@ -61,14 +61,18 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 				s.Nodes++
 				s.Failed = s.Failed || of[i].maybe
 			}
-			of[i].onto(s, c.nodes[j].name)
+			g := of[i]
+			g.node = c.nodes[j].name
+			shown = append(shown, g)
 		}
+		sum(s, shown, asks[i], min(2, len(c.nodes)))
 	}
 	return found, errs
 }
 
 // glimpse is what one node has seen of one nonce.
 type glimpse struct {
+	node  string
 	seen  chain.Seen
 	tx    chain.Hash
 	block chain.Block
@@ -77,12 +81,49 @@ type glimpse struct {
 	err   error // it did not answer all of the question
 }
 
-// onto adds the glimpse to what others have seen: who has seen more, counts.
-func (g *glimpse) onto(s *chain.Sighting, name string) {
-	if g.seen <= s.Seen {
-		return
+// sum makes one sighting of what nodes have shown: what as many show as are needed is settled, and the
+// most that one shows is a hint. Of as much, a transaction that was recorded is before others.
+func sum(s *chain.Sighting, shown []glimpse, ask chain.Ask, needed int) {
+	all, pooled, mined := 0, map[chain.Hash]int{}, map[chain.Hash]int{}
+	for _, g := range shown {
+		if g.seen == chain.Absent {
+			continue
+		}
+		all++
+		pooled[g.tx]++
+		if g.seen == chain.Mined {
+			mined[g.tx]++
+		}
+		ours := slices.Contains(ask.Hashes, g.tx) && !slices.Contains(ask.Hashes, s.Tx)
+		if g.seen > s.Seen || g.seen == s.Seen && ours {
+			s.Seen, s.Tx, s.Block, s.Raw, s.Origin = g.seen, g.tx, g.block, g.offer, g.node
+		}
 	}
-	s.Seen, s.Tx, s.Block, s.Raw, s.Origin = g.seen, g.tx, g.block, g.offer, name
+	if all >= needed {
+		s.Settled, s.SettledTx = chain.Pooled, agreed(pooled, needed)
+	}
+	if tx := agreed(mined, needed); tx != (chain.Hash{}) {
+		s.Settled, s.SettledTx = chain.Mined, tx
+	}
+	for _, g := range shown {
+		if g.seen != chain.Absent && g.tx == s.SettledTx && g.offer != (chain.Offer{}) {
+			s.Raw = g.offer
+		}
+	}
+}
+
+// agreed is the one transaction that as many nodes have as are needed; zero: there is none, or there are several.
+func agreed(votes map[chain.Hash]int, needed int) (tx chain.Hash) {
+	for h, n := range votes {
+		switch {
+		case n < needed:
+		case tx != chain.Hash{}:
+			return chain.Hash{}
+		default:
+			tx = h
+		}
+	}
+	return tx
 }
 
 // look asks the node for the transactions by their hashes, by sender and nonce, and in
@@ -96,7 +137,7 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 	var calls []*jsonrpc.Call
 	var of []int // the ask of each call
 	for i, a := range asks {
-		for _, h := range a.Hashes {
+		for _, h := range slices.Concat(a.Hashes, a.Claims) {
 			calls, of = append(calls, jsonrpc.NewCall(methodTxByHash, h.String())), append(of, i)
 		}
 		if !n.lacksMethod(methodTxBySender) {
@@ -104,19 +145,34 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 		}
 	}
 	for part := range slices.Chunk(calls, transactionsPerRequest) {
-		n.ask(ctx, session, part, asking{use: useCounts, limit: n.c.set.MaxAnswerBytes})
+		if err := n.askOfChain(ctx, session, part, n.c.set.MaxAnswerBytes); err != nil {
+			return nil, err
+		}
 	}
 	for i, c := range calls {
 		n.glimpseOf(c, asks[of[i]], &found[of[i]])
 	}
-	n.lookIntoPool(ctx, session, asks, found)
-	n.lookAtPending(ctx, session, asks, found)
+	if err := n.lookIntoPool(ctx, session, asks, found); err != nil {
+		return nil, err
+	}
+	if err := n.lookAtPending(ctx, session, asks, found); err != nil {
+		return nil, err
+	}
 	for i := range found {
 		if found[i].err != nil {
 			n.note(found[i].err)
 		}
 	}
 	return found, nil
+}
+
+// askOfChain asks about accounts, and in the same request for the node's chain: an account may have
+// transactions of the same nonces on another one, which may be behind the address by now. An error
+// says that the answers do not count.
+func (n *node) askOfChain(ctx context.Context, session uint64, calls []*jsonrpc.Call, limit int64) error {
+	id, doubts := jsonrpc.NewCall(methodChainID), n.doubted()
+	n.ask(ctx, session, append(slices.Clone(calls), id), asking{use: useCounts, limit: limit})
+	return n.readChainID(session, id, doubts)
 }
 
 // glimpseOf reads an answer that is a transaction or null.
@@ -128,7 +184,7 @@ func (n *node) glimpseOf(c *jsonrpc.Call, ask chain.Ask, to *glimpse) {
 		to.err = err
 		return
 	}
-	g, err := decodeGlimpse(c.Result, ask)
+	g, err := decodeGlimpse(c.Result, ask, n.c.set.chainID)
 	if err != nil {
 		to.err = fmt.Errorf("%s: %w", c.Method, err)
 		return
@@ -150,7 +206,7 @@ type seenTransaction struct {
 }
 
 // decodeGlimpse reads a transaction, which must be one of what was asked for.
-func decodeGlimpse(result []byte, ask chain.Ask) (g glimpse, err error) {
+func decodeGlimpse(result []byte, ask chain.Ask, chainID uint64) (g glimpse, err error) {
 	if string(result) == "null" {
 		return g, nil
 	}
@@ -162,6 +218,7 @@ func decodeGlimpse(result []byte, ask chain.Ask) (g glimpse, err error) {
 	switch {
 	case err != nil:
 		return g, fmt.Errorf("transaction: %w", err)
+	case slices.Contains(ask.Claims, use.Tx) && t.BlockHash != "" && t.authorizes(ask, chainID):
 	case use.Account != ask.Account || use.Nonce != ask.Nonce:
 		return g, fmt.Errorf("the transaction %v is of %s with nonce %d, asked for was %s with %d", use.Tx, use.Account, use.Nonce, ask.Account, ask.Nonce)
 	}
@@ -179,6 +236,13 @@ func decodeGlimpse(result []byte, ask chain.Ask) (g glimpse, err error) {
 	return g, nil
 }
 
+// authorizes reports whether the transaction carries an authorization of the nonce that was asked for.
+func (t *seenTransaction) authorizes(ask chain.Ask, chainID uint64) bool {
+	return slices.ContainsFunc(appendAuthorized(nil, t.AuthorizationList, chain.Hash{}, chainID), func(u chain.Use) bool {
+		return u.Account == ask.Account && u.Nonce == ask.Nonce
+	})
+}
+
 func (t *seenTransaction) offer() chain.Offer {
 	o := chain.Offer{
 		MaxFeePerGas: amount(t.MaxFeePerGas), MaxPriorityFeePerGas: amount(t.MaxPriorityFeePerGas),
@@ -191,7 +255,7 @@ func (t *seenTransaction) offer() chain.Offer {
 }
 
 // lookIntoPool asks for what the pool has of accounts of which nothing was seen.
-func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) {
+func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) error {
 	var accounts []string
 	for i, a := range asks {
 		if found[i].seen == chain.Absent && !slices.Contains(accounts, a.Account) {
@@ -200,25 +264,28 @@ func (n *node) lookIntoPool(ctx context.Context, session uint64, asks []chain.As
 	}
 	for part := range slices.Chunk(accounts, poolsPerRequest) {
 		if n.lacksMethod(methodContentFrom) {
-			return
+			return nil
 		}
 		calls := make([]*jsonrpc.Call, len(part))
 		for i, account := range part {
 			calls[i] = jsonrpc.NewCall(methodContentFrom, account)
 		}
-		n.ask(ctx, session, calls, asking{use: useCounts, limit: n.c.set.small})
+		if err := n.askOfChain(ctx, session, calls, n.c.set.small); err != nil {
+			return err
+		}
 		for i, c := range calls {
 			n.readPool(c, part[i], asks, found)
 		}
 	}
+	return nil
 }
 
 // lookAtPending asks a node that has no method to look for a transaction without its hash
 // for the pending counts. A count above the nonce does not show a transaction with it, since
 // some nodes count over gaps, but then the node has not said that there is none.
-func (n *node) lookAtPending(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) {
+func (n *node) lookAtPending(ctx context.Context, session uint64, asks []chain.Ask, found []glimpse) error {
 	if !n.lacksMethod(methodTxBySender) || !n.lacksMethod(methodContentFrom) {
-		return
+		return nil
 	}
 	var calls []*jsonrpc.Call
 	var of []int // the ask of each call
@@ -228,13 +295,16 @@ func (n *node) lookAtPending(ctx context.Context, session uint64, asks []chain.A
 		}
 	}
 	if len(calls) == 0 {
-		return
+		return nil
 	}
-	n.ask(ctx, session, calls, asking{use: useCounts, limit: n.c.set.small})
+	if err := n.askOfChain(ctx, session, calls, n.c.set.small); err != nil {
+		return err
+	}
 	for i, c := range calls {
 		count, err := n.readCount(c)
 		found[of[i]].maybe, found[of[i]].err = count > asks[of[i]].Nonce, err
 	}
+	return nil
 }
 
 // readPool reads what the pool has of an account: transactions by nonce.

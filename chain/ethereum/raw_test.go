@@ -38,12 +38,19 @@ func signedAuthorization(chainID, nonce uint64) map[string]any {
 // rawTransfer is a signed transaction of authority on chain 1 with nonce 5.
 var rawTransfer = rawLegacy(1, 5)
 
-// rawLegacy signs a legacy transaction of authority.
+// rawLegacy signs a legacy transaction of authority; chain 0: one that is of no chain.
 func rawLegacy(chainID uint64, nonce uint64) []byte {
 	fields := [][]byte{number(nonce), number(1e9), number(21000), make([]byte, 20), number(1), nil}
-	hash := address.Keccak256(rlpList(append(fields, number(chainID), nil, nil)))
+	signed := fields
+	if chainID != 0 {
+		signed = append(fields, number(chainID), nil, nil)
+	}
+	hash := address.Keccak256(rlpList(signed))
 	sig := ecdsa.SignCompact(authorityKey, hash[:], false)
 	v := number(chainID*2 + 35 + uint64(sig[0]-27))
+	if chainID == 0 {
+		v = number(uint64(sig[0]))
+	}
 	return rlpList(append(fields, v, trimmed(sig[1:33]), trimmed(sig[33:])))
 }
 

@@ -263,7 +263,7 @@ func (s *scene) nameOf(b chain.Block) string {
 // txs reads ACCOUNT:NONCE[:TYPE]; the nonce * is i, for the i-th of several blocks.
 func (s *scene) txs(args []string, i int64) (txs []fakenode.Tx) {
 	for _, arg := range args {
-		parts := strings.Split(strings.TrimSuffix(strings.Replace(arg, "*", fmt.Sprint(i), 1), ":known"), ":")
+		parts := strings.Split(strings.NewReplacer("*", fmt.Sprint(i), ":known", "", ":said", "").Replace(arg), ":")
 		tx := transfer(int(s.number(parts[0])), s.number(parts[1]))
 		if len(parts) > 2 {
 			tx.Type = int(s.number(parts[2]))
@@ -357,13 +357,20 @@ func (s *scene) lookup(args []string) (shown []string) {
 		if strings.HasSuffix(args[len(asks)], ":known") { // which is its hash
 			ask.Hashes = []chain.Hash{chain.Hash(tx.Hash)}
 		}
+		if strings.HasSuffix(args[len(asks)], ":said") {
+			ask.Claims = []chain.Hash{chain.Hash(tx.Hash)}
+		}
 		asks = append(asks, ask)
 	}
 	found, err := s.Lookup(s.t.Context(), asks)
 	for i, f := range found {
-		text := args[i] + ": " + [...]string{"absent", "pooled", "mined"}[f.Seen]
+		words := [...]string{"absent", "pooled", "mined"}
+		text := args[i] + ": " + words[f.Seen]
 		if f.Seen != chain.Absent {
 			text += " as " + s.txText(asks[i].Account, asks[i].Nonce, f.Tx) + " by " + f.Origin
+		}
+		if f.Settled != chain.Absent {
+			text += ", settled: " + words[f.Settled]
 		}
 		shown = append(shown, fmt.Sprintf("%s, %d asked%s", text, f.Nodes, flagged(", failed", f.Failed)))
 	}
@@ -391,7 +398,7 @@ func (s *scene) verdict(ctx context.Context, says []string) []string {
 func (s *scene) send(ctx context.Context, nonce int64) string {
 	v := s.Send(ctx, rawLegacy(1, uint64(nonce)))
 	synctest.Wait()
-	shown := v.Class.String() + flagged(" missing", v.Missing) + flagged(" later", v.Later) + flagged(" unanswered", v.Unanswered) + flagged(" before", v.Before)
+	shown := v.Class.String() + flagged(" missing", v.Missing) + flagged(" later", v.Later) + flagged(" unanswered", v.Unanswered) + flagged(" before", v.Before) + flagged(" disputed", v.Disputed)
 	if v.Code != 0 {
 		shown += fmt.Sprint(": ", v.Code, " ", v.Message)
 	}

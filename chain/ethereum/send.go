@@ -112,9 +112,12 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 	all, answered := make([]reply, len(nodes)), make(chan int, len(nodes))
 	text := "0x" + hex.EncodeToString(raw)
 	anyway := c.allBackOff()
+	read, err := rawtx.Decode(raw)
+	protected := err == nil && read.HasChainID // no other chain takes it
 	for i, n := range nodes {
 		c.calls.Go(func() {
 			all[i] = n.send(ctx, tx, text, anyway)
+			n.doubtChain(ctx, &all[i], protected)
 			answered <- i
 		})
 	}
@@ -174,6 +177,18 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 		return a.notReached(a.err)
 	}
 	return a
+}
+
+// doubtChain asks the node for its chain after an answer from which something follows and which a node
+// of another chain may give: then it has not got the transaction.
+func (n *node) doubtChain(ctx context.Context, a *reply, protected bool) {
+	if a.class == chain.Unknown || a.class == chain.NotReached || a.class == chain.InPool && protected {
+		return
+	}
+	if err := n.verify(ctx, n.link.Session()); errors.Is(err, errOtherChain) {
+		n.failed(err)
+		*a = a.notReached(err)
+	}
 }
 
 // notReached says that the node did not get the transaction, and why.
@@ -237,15 +252,19 @@ func unknown(err error) chain.Verdict {
 // decide; it may have it from an earlier try, though. before says that there was one which may have
 // left it somewhere, underWay that there is one now.
 func combine(all []reply, before, underWay bool) chain.Verdict {
-	by := map[chain.Class]*reply{}
+	by, votes := map[chain.Class]*reply{}, map[chain.Class]int{}
 	for i := range all {
-		if a := &all[i]; by[a.class] == nil {
+		a := &all[i]
+		if by[a.class] == nil {
 			by[a.class] = a
 		}
+		votes[a.class]++
 	}
 	for _, class := range []chain.Class{chain.InPool, chain.Used, chain.Unknown} {
 		if by[class] != nil {
-			return by[class].verdict(class)
+			v := by[class].verdict(class)
+			v.Disputed = class == chain.Used && votes[class] < 2 && by[chain.Unknown] != nil
+			return v
 		}
 	}
 	v := chain.Verdict{}
@@ -301,8 +320,8 @@ func (c *Client) whoUsed(ctx context.Context, tx chain.Tx) []byte {
 	}
 	defer done()
 	found, _ := c.look(ctx, []chain.Ask{{Account: tx.Account, Nonce: tx.Nonce, Hashes: []chain.Hash{tx.Hash}}})
-	if found[0].Seen != chain.Mined {
-		return nil
+	if by := found[0].Tx; found[0].Seen != chain.Mined || by != tx.Hash && by != found[0].SettledTx {
+		return nil // one of several nodes says that it was another transaction
 	}
 	data, err := wire.Marshal(&usedBy{
 		TxHash: found[0].Tx.String(), BlockHash: found[0].Block.Hash.String(), BlockNumber: found[0].Block.Number,

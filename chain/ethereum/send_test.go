@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,7 +213,9 @@ func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 	other := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.TxHash(1)}
 	for _, by := range []*fakenode.Tx{&mine, &other, nil} {
 		withNodes(2).run(t, func(t *testing.T, w *world) {
-			w.nodes[0].On(methodTxBySender, w.nodes[0].FindBySender)
+			for _, n := range w.nodes {
+				n.On(methodTxBySender, n.FindBySender)
+			}
 			b := w.nodes[0].Head()
 			if by != nil {
 				b = w.mine(*by)
@@ -233,8 +236,47 @@ func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 			case by != nil && (data == nil || *data != usedBy{TxHash: by.Hash.String(), BlockHash: b.Hash.String(), BlockNumber: b.Number}):
 				t.Errorf("data %s, want %v in block %d", v.Data, by.Hash, b.Number)
 			}
+			if by != &other {
+				return
+			}
+			w.nodes[1].On(methodTxBySender, func([]json.RawMessage) (any, error) { return nil, nil })
+			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Used || v.Data != nil {
+				t.Errorf("%+v, want used, and not by what one node shows", v)
+			}
 		})
 	}
+}
+
+// The chain behind an address may change without an error, and between two polls.
+func TestANodeThatIsOfAnotherChainMeanwhileDecidesNothing(t *testing.T) {
+	const low, funds = "nonce too low", "insufficient funds"
+	for _, says := range []string{low, funds, ""} {
+		for _, raw := range [][]byte{rawTransfer, rawLegacy(0, 5)} {
+			withNodes(2).run(t, func(t *testing.T, w *world) {
+				w.answersAre(says, funds)
+				w.nodes[0].SetChainID(5)
+				want := chain.Free
+				if says == "" && slices.Equal(raw, rawTransfer) {
+					want = chain.InPool // a node of another chain cannot take it
+				}
+				if v := w.Send(t.Context(), raw); v.Class != want {
+					t.Errorf("%q: %+v, want %v", says, v, want)
+				}
+			})
+		}
+	}
+	withNodes(1).run(t, func(t *testing.T, w *world) {
+		n, tx := w.nodes[0], transfer(1, 3)
+		n.On(methodTxBySender, n.FindBySender)
+		n.SetPool(tx)
+		n.SetChainID(5)
+		if got, err := w.Lookup(t.Context(), []chain.Ask{{Account: tx.From, Nonce: 3}}); !isUnreachable(err) {
+			t.Errorf("%+v, %v; want that no node answers", got, err)
+		}
+		if s := w.nodeStatus(0); s.OtherChain != "eip155:5" {
+			t.Errorf("status %+v, want another chain", s)
+		}
+	})
 }
 
 func TestATransactionThatCannotBeReadIsNotSent(t *testing.T) {

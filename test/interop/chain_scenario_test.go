@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/rpc"
 
@@ -45,6 +47,8 @@ import (
 //	block [N]; empty [N]; reorg DEPTH keep|lose; drop TX; finalize
 //	authorize N                    account 1 sends an EIP-7702 authorization of account 0's nonce N
 //	fault METHOD KIND; refuse; accept; clear; lag N; catchup     of the first node
+//	pretend TX; swap TX OTHER      the first node has TX in its pool; its blocks show OTHER instead of TX
+//	lied N                         waits until the last of these lies was told N times
 type scenario struct {
 	t      *testing.T
 	sim    *chaintest.Sim
@@ -55,6 +59,7 @@ type scenario struct {
 	txs    map[string]*types.Transaction
 	events chan json.RawMessage
 	seen   map[string][]string
+	lie    *chaintest.Rule
 }
 
 // scenarioTime bounds the wait for what must come.
@@ -408,6 +413,20 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 			s.t.Fatalf("what is fault %q?", words[2])
 		}
 		s.proxy.On(words[1], f)
+	case "pretend":
+		tx := s.txs[words[1]]
+		s.lie = s.proxy.On("txpool_contentFrom", chaintest.Result(map[string]any{"pending": map[string]any{
+			fmt.Sprint(tx.Nonce()): map[string]any{
+				"hash": tx.Hash(), "from": s.account(words).Address, "nonce": hexutil.Uint64(tx.Nonce()), "type": hexutil.Uint64(tx.Type()),
+			},
+		}}))
+	case "swap":
+		is, other := []byte(s.txs[words[1]].Hash().Hex()), []byte(s.txs[words[2]].Hash().Hex())
+		s.lie = s.proxy.On("eth_getBlockByNumber", chaintest.Falsify("another transaction", func(result json.RawMessage) json.RawMessage {
+			return bytes.ReplaceAll(result, is, other)
+		}))
+	case "lied":
+		s.lie.Await(count)
 	case "clear":
 		s.proxy.Clear()
 	case "refuse":

@@ -35,6 +35,7 @@ type fakeNodes struct {
 	answers map[string]func(params string) (string, *rpcError, error)
 	asked   []string
 	mined   map[int64]chain.Hash // what a look-up of a nonce finds
+	alone   bool                 // one of several nodes alone shows it
 	subs    []*upstream
 	refuse  *rpcError // of subscriptions
 	opening func()    // called at each subscription; nil: nothing
@@ -162,6 +163,9 @@ func (f *fakeNodes) Lookup(_ context.Context, asks []chain.Ask) ([]chain.Sightin
 		found[i].Nodes = 1
 		if tx, ok := f.mined[a.Nonce]; ok {
 			found[i].Seen, found[i].Tx = chain.Mined, tx
+			if !f.alone {
+				found[i].Settled, found[i].SettledTx = chain.Mined, tx
+			}
 		}
 	}
 	return found, nil

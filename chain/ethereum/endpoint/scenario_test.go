@@ -133,6 +133,10 @@ func (s *scene) step(command string, args []string) (shown []string) {
 		s.nodes.mu.Lock()
 		defer s.nodes.mu.Unlock()
 		s.nodes.mined[integer(rest[0])] = hashOf(s.transaction(rest))
+	case "alone":
+		s.nodes.mu.Lock()
+		defer s.nodes.mu.Unlock()
+		s.nodes.alone = true
 	case "away":
 		s.nodes.goAway()
 	case "fell":
@@ -189,6 +193,8 @@ func (s *scene) verdict(words []string) (v chain.Verdict, counted int64) {
 			v.Unanswered = true
 		case "before":
 			v.Before = true
+		case "disputed":
+			v.Disputed = true
 		case "retry":
 			v.RetryAfter, _ = time.ParseDuration(value)
 		case "data":

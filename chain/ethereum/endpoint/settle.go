@@ -98,6 +98,12 @@ func (s *sending) usedNonce(v chain.Verdict) ws.Answer {
 	case usedByOther:
 		s.keepHold("")
 		s.unsend()
+	case usedByUnknown:
+		if v.Disputed {
+			s.set(nonce.SentOpen, s.e.cfg.OfferAgain)
+			s.e.wake()
+			return ws.Answer{Err: errOnItsWay(v.Message)}
+		}
 	}
 	return ws.Answer{Foreign: foreign(v)}
 }
@@ -229,12 +235,14 @@ func (s *sending) whoUsed() usedBy {
 func (e *Endpoint) whoUsed(ctx context.Context, account string, n int64, hash chain.Hash) usedBy {
 	found, err := e.nodes.Lookup(ctx, []chain.Ask{{Account: account, Nonce: n, Hashes: []chain.Hash{hash}}})
 	switch {
-	case err != nil || len(found) != 1 || found[0].Seen != chain.Mined || found[0].Tx == chain.Hash{}:
+	case err != nil || len(found) != 1:
 		return usedByUnknown
-	case found[0].Tx == hash:
+	case found[0].Settled == chain.Mined && found[0].SettledTx != hash:
+		return usedByOther // by the word of two nodes, where there are several
+	case found[0].Seen == chain.Mined && found[0].Tx == hash:
 		return usedByThis
 	}
-	return usedByOther
+	return usedByUnknown
 }
 
 // tell says to who subscribed that a node has the transaction.

@@ -1,0 +1,156 @@
+package chain
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// What one of several nodes shows of a nonce delays: its hold is not given up. What two show settles:
+// the hold ends, and others are told.
+
+// uses takes the transaction that a block used the nonce with.
+func (k *note) uses(tx Hash, at int64, sure bool) {
+	k.tx, k.sure, k.at, k.seen, k.hinted = tx, sure, at, Mined, time.Now()
+	k.found = k.found || sure
+}
+
+// settledTx is the transaction that a block used the nonce with, as far as that is settled. The block
+// of one node is enough for one that is recorded: the count settles that the nonce is used.
+func (k *note) settledTx() Hash {
+	if k.sure || k.hashes.Contains(k.tx) {
+		return k.tx
+	}
+	return Hash{}
+}
+
+// sighted follows what nodes saw of a nonce.
+func (s *signer) sighted(n int64, f *Sighting, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.noteOfLocked(n)
+	if k == nil {
+		return
+	}
+	if proven := k.seen == Mined && n < s.mined; !proven && (f.Seen != Absent || !f.Failed) {
+		k.seen = f.Seen
+	}
+	if f.Seen != Absent {
+		k.hinted, k.hint = time.Now(), f.Tx
+	}
+	if f.Settled != Absent {
+		k.found, k.shown = true, f.SettledTx
+	}
+	switch {
+	case f.Settled == Mined && f.SettledTx != (Hash{}) && !k.sure:
+		k.uses(f.SettledTx, at, true)
+	case f.Seen == Mined && k.tx == (Hash{}):
+		k.tx, k.at = f.Tx, at
+	}
+	if f.Raw != (Offer{}) {
+		k.offer = f.Raw
+	}
+	if f.Seen == Absent && !f.Failed && f.Nodes > 0 {
+		k.looked, k.lookedN = time.Now(), at
+	}
+}
+
+// decide ends a hold that is unknown when it is settled that it was used, now or since it is
+// unknown.
+func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *budget) {
+	used, hash := q.s.shown(q.ask.Nonce)
+	if f.Settled != Absent {
+		used, hash = true, f.SettledTx
+	}
+	if !used {
+		return
+	}
+	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}
+	if f.Settled == Mined || q.s.view.Load().Mined > q.ask.Nonce {
+		op.Reason = nonce.ReasonMined
+	}
+	t.mark(ctx, q.s, op, left)
+}
+
+// shown reports whether a nonce is known to be used, or was, and the transaction.
+func (s *signer) shown(n int64) (used bool, tx Hash) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used = n < s.mined
+	if k := s.notes[n]; k != nil {
+		if tx = k.settledTx(); tx == (Hash{}) {
+			tx = k.shown
+		}
+		used = used || k.found
+	}
+	return used, tx
+}
+
+// mark runs an op that follows from the chain. One that is refused has been overtaken.
+func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budget) {
+	attempt := op.Attempt
+	err := left.do(ctx, t, op)
+	if _, overtaken := errors.AsType[*nonce.ConflictError](err); err == nil {
+		t.metrics.ended.Inc()
+	} else if !overtaken {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.notes[op.Nonce]; k != nil && k.attempt == attempt {
+		k.unknown = false
+	}
+}
+
+// maxLooks is after how many looks that settled nothing the use of a nonce by its holder is told
+// without its transaction.
+const maxLooks = 3
+
+// unsureLocked reports whether nodes are to be asked for an outsider's transaction now.
+func (s *signer) unsureLocked(o *outsider, now time.Time) bool {
+	if k := s.notes[o.nonce]; k != nil && k.hashes.Contains(o.tx) { // its holder recorded it meanwhile
+		o.sure = true
+	}
+	return !o.sure && now.Sub(o.asked) >= lookEvery
+}
+
+// confirmed follows what nodes show of an outsider: perhaps another transaction than one of them
+// said. Where they cannot tell, it is not known which one used the nonce.
+func (s *signer) confirmed(n int64, f *Sighting, at int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.nonce == n && !o.sure })
+	if i < 0 {
+		return
+	}
+	o, k := &s.outside[i], s.notes[n]
+	if k == nil {
+		k = new(note) // it is final, and forgotten
+	}
+	if f.Nodes > 1 { // what they do not show they may have forgotten, or have no way to find
+		o.looks++
+	}
+	switch stands := o.beside && k.tx == f.SettledTx; {
+	case f.Settled == Mined && f.SettledTx != (Hash{}):
+		k.uses(f.SettledTx, at, true)
+		if stands {
+			s.outside = slices.Delete(s.outside, i, i+1)
+			return
+		}
+		o.auth = o.auth && o.tx == f.SettledTx
+		o.sure, o.tx = true, f.SettledTx
+		if n < s.final {
+			s.past = append(s.past, pastUse{nonce: n, tx: endOf(o.tx)})
+			s.trimPastLocked()
+		}
+	case !o.final && !(o.plain && o.looks >= maxLooks):
+	case o.beside:
+		s.outside = slices.Delete(s.outside, i, i+1)
+	default:
+		k.tx = k.settledTx()
+		o.sure, o.tx, o.auth = true, Hash{}, false
+	}
+}
