@@ -41,102 +41,21 @@ func show(f *Frame, err *Error) string {
 }
 
 func TestFrames(t *testing.T) {
-	const invalid = "!-32600 invalid_request: "
-	tests := []struct{ name, frame, want string }{
-		{"by name", request1("1", `,"method":"nonce_allocate","params":{"signer":"a"}`), `1 nonce_allocate {"signer":"a"}`},
-		{"spaces and any order", " { \"params\" : [ 1 ] , \"method\":\"x\",\"id\" : \"a\\n\" ,\"jsonrpc\":\"2.0\"}\n", `"a\n" x [ 1 ]`},
-		{"other members are ignored", request1("1", `,"method":"x","trace":{"a":1}`), "1 x"},
-		{"notification", `{"jsonrpc":"2.0","method":"x"}`, "- x"},
-		{"id null is answered", request1("null", `,"method":"x"`), "null x"},
-		{"negative id", request1("-5", `,"method":"x"`), "-5 x"},
-		{"long id", request1("123456789012345678901234567890", `,"method":"x"`), "123456789012345678901234567890 x"},
-		{"escaped method", request1("1", `,"method":"nonce\u005fstatus"`), "1 nonce_status"},
-		{"null params", request1("1", `,"method":"x","params":null`), "1 x"},
-
-		{"fractional id", request1("1.5", `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"exponent id", request1("1e3", `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"object id", request1("{}", `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"array id", request1("[1]", `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"boolean id", request1("true", `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"no version", `{"id":7,"method":"x"}`, "7 " + invalid + `jsonrpc: must be "2.0"`},
-		{"old version", `{"jsonrpc":"1.0","id":7,"method":"x"}`, "7 " + invalid + `jsonrpc: must be "2.0"`},
-		{"numeric version", `{"jsonrpc":2.0,"id":7,"method":"x"}`, "7 " + invalid + `jsonrpc: must be "2.0"`},
-		{"names are matched by case", `{"jsonrpc":"2.0","ID":7,"Method":"x"}`, "null " + invalid + "method: is required"},
-		{"no method", request1("7", ""), "7 " + invalid + "method: is required"},
-		{"numeric method", request1("7", `,"method":1`), "7 " + invalid + "method: must be a string"},
-		{"null method", request1("7", `,"method":null`), "7 " + invalid + "method: must be a string"},
-		{"params of a string", request1("7", `,"method":"x","params":"bar"`), "7 " + invalid + "params: must be an object or an array"},
-		{"member twice", request1("7", `,"method":"x","method":"y"`), "7 " + invalid + "method: given twice"},
-		{"member twice with an escape", request1("7", `,"method":"x","meth\u006fd":"y"`), "7 " + invalid + "method: given twice"},
-		{"two members twice", request1("7", `,"method":"x","params":[],"params":[],"method":"y"`), "7 " + invalid + "params: given twice"},
-		{"other member twice", request1("7", `,"method":"x","trace":1,"trace":2`), "7 " + invalid + "trace: given twice"},
-		{"member twice behind a param twice", `{"jsonrpc":"2.0","method":"x","params":{"a":1,"a":2},"id":1,"id":2}`, "2 " + invalid + "id: given twice"},
-		{"param twice is for the method", request1("7", `,"method":"x","params":[{"a":1,"a":2}]`), `7 x [{"a":1,"a":2}]`},
-		{"param twice of a notification", `{"jsonrpc":"2.0","method":"x","params":{"a":1,"a":2}}`, `- x {"a":1,"a":2}`},
-		{"name twice inside of another member", request1("7", `,"method":"x","trace":{"a":1,"a":2}`), "7 x"},
-		{"member twice, odd id", request1("[7]", `,"method":"x","method":"y"`), "null " + invalid + "method: given twice"},
-		{"number", "5", "null " + invalid + "a request must be an object"},
-		{"null", " null", "null " + invalid + "a request must be an object"},
-		{"string", `"x"`, "null " + invalid + "a request must be an object"},
-
-		{"empty", "", "-32700 parse_error: the frame is not valid JSON at byte 0"},
-		{"half", `{"jsonrpc"`, "-32700 parse_error: the frame is not valid JSON at byte 10"},
-		{"trailing", `{"a":1} x`, "-32700 parse_error: the frame is not valid JSON at byte 8"},
-		{"two values", `{"a":1}{}`, "-32700 parse_error: the frame is not valid JSON at byte 7"},
-		{"number and more", `5 6`, "-32700 parse_error: the frame is not valid JSON at byte 2"},
-		{"twice and broken", `{"a":1,"a":2,}`, "-32700 parse_error: the frame is not valid JSON at byte 12"},
-
-		{"unpaired surrogate in a param", request1("7", `,"method":"x","params":{"a":"cut \ud83d"}`), `7 x {"a":"cut \ud83d"}`},
-		{"in a name of params", request1("7", `,"method":"x","params":{"\ud83d":1}`), `7 x {"\ud83d":1}`},
-		{"in params of a notification", `{"jsonrpc":"2.0","method":"x","params":["\ud83d"]}`, `- x ["\ud83d"]`},
-		{"in the id", request1(`"\ud800"`, `,"method":"x"`), "null " + invalid + "id: " + unpairedSurrogate},
-		{"in the id, twice", `{"jsonrpc":"2.0","method":"x","id":1,"id":"\ud800"}`, "null " + invalid + "id: given twice"},
-		{"in an object for an id", request1(`{"a":"\ud800"}`, `,"method":"x"`), "null " + invalid + "id: must be a string, a whole number or null"},
-		{"in the method", request1("7", `,"method":"x\udc00"`), "7 " + invalid + "method: " + unpairedSurrogate},
-		{"in the version", `{"jsonrpc":"2.0\udc00","id":7,"method":"x"}`, "7 " + invalid + `jsonrpc: must be "2.0"`},
-		{"in params that are a string", request1("7", `,"method":"x","params":"\ud83d"`), "7 " + invalid + "params: must be an object or an array"},
-		{"in another member", request1("7", `,"method":"x","trace":"\ud83d\ud83d"`), "7 x"},
-		{"in the name of another member", request1("7", `,"method":"x","\ud83d":1`), "7 x"},
-		{"in a string that is no request", `"\ud83d"`, "null " + invalid + "a request must be an object"},
-		{"in one of a batch", "[" + request1("1", `,"method":"x"`) + "," + request1("2", `,"method":"y","params":["\ud83d"]`) + `,{"\ud83d":1},"\ud83d",` + request1("3", `,"method":"z"`) + "]",
-			`batch 1 x | 2 y ["\ud83d"] | null ` + invalid + `jsonrpc: must be "2.0" | null ` + invalid + "a request must be an object | 3 z"},
-		{"a pair", request1("7", `,"method":"x","params":["\ud83d\ude00"]`), `7 x ["\ud83d\ude00"]`},
-		{"half an escape", request1("7", `,"method":"x","params":["\ud8"]`), "-32700 parse_error: the frame is not valid JSON at byte 48"},
-		{"unpaired, and invalid UTF-8", request1("7", `,"method":"x","params":["\ud83d`+"\xff\"]"), "-32700 parse_error: the frame is not valid UTF-8"},
-		{"invalid UTF-8 in a batch", "[" + request1("1", `,"method":"x"`) + ",\"\xff\"]", "-32700 parse_error: the frame is not valid UTF-8"},
-		{"invalid UTF-8 in a request of a batch", "[" + request1("1", `,"method":"x"`) + `,{"jsonrpc":"2.0","id":2,"method":"x","params":["` + "\xff\"]}]", "-32700 parse_error: the frame is not valid UTF-8"},
-
-		{"invalid UTF-8", request1("\"\xff\"", `,"method":"x"`), "-32700 parse_error: the frame is not valid UTF-8"},
-
-		{"batch", "[" + request1("1", `,"method":"x"`) + ` , {"jsonrpc":"2.0","method":"y","params":[]}]`, "batch 1 x | - y []"},
-		{"batch of one", "[" + request1("1", `,"method":"x"`) + "]", "batch 1 x"},
-		{"batch with strangers", `[1,null,"x",[],` + request1("1", `,"method":"x"`) + `,{"foo":"boo"},{"id":3,"id":4}]`,
-			"batch " + strings.Repeat("null "+invalid+"a request must be an object | ", 4) + `1 x | null ` + invalid +
-				`jsonrpc: must be "2.0" | 4 ` + invalid + "id: given twice"},
-		{"empty batch", " [ ] ", "-32600 invalid_request: the batch is empty"},
-		{"batch too long", "[1,2,3,4,5,6,7,8,9]", "-32600 invalid_request: the batch has more than 8 requests"},
-		{"broken batch", "[" + request1("1", `,"method":"x"`) + `,{"jsonrpc":]`, "-32700 parse_error: the frame is not valid JSON at byte 50"},
-		{"batch not closed", "[1", "-32700 parse_error: the frame is not valid JSON at byte 2"},
-		{"batch with a comma too many", "[1,]", "-32700 parse_error: the frame is not valid JSON at byte 2"},
-		{"batch and more", "[1] [2]", "-32700 parse_error: the frame is not valid JSON at byte 4"},
-		{"batch and garbage", "[1]x", "-32700 parse_error: the frame is not valid JSON at byte 3"},
-	}
 	reused := Frame{MaxBatch: 8}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			fresh := Frame{MaxBatch: 8}
-			for _, f := range []*Frame{&fresh, &reused} {
-				data := []byte(test.frame)
-				err := f.Decode(data)
-				clear(data) // nothing of the frame may be referred to
-				if got := show(f, err); got != test.want {
-					t.Errorf("%s\n got %s\nwant %s", test.frame, got, test.want)
-				}
-				if err != nil && len(f.Calls) != 0 {
-					t.Errorf("%d calls beside an error", len(f.Calls))
-				}
+	for _, c := range pairs(t, "frames.txt", 68) {
+		frame, want := strings.TrimPrefix(c[0], "> "), strings.TrimPrefix(c[1], "< ")
+		fresh := Frame{MaxBatch: 8}
+		for _, f := range []*Frame{&fresh, &reused} {
+			data := []byte(frame)
+			err := f.Decode(data)
+			clear(data) // nothing of the frame may be referred to
+			if got := show(f, err); got != want {
+				t.Errorf("%s\n got %s\nwant %s", frame, got, want)
 			}
-		})
+			if err != nil && len(f.Calls) != 0 {
+				t.Errorf("%s: %d calls beside an error", frame, len(f.Calls))
+			}
+		}
 	}
 }
 

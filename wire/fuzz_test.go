@@ -13,6 +13,11 @@ import (
 	"github.com/goccy/go-json/jsontext"
 )
 
+var (
+	allocateByName = []byte(`{"signer":"` + signer + `","count":1,"requestId":"5b6f1c9e-4a6c-4e0e-9d8f-0c1d2e3f4a5b","holdMs":30000}`)
+	allocateFrame  = []byte(`{"jsonrpc":"2.0","id":12345,"method":"nonce_allocate","params":` + string(allocateByName) + `}`)
+)
+
 // names is every name of every type of the protocol.
 var names = func() (all []string) {
 	for _, m := range messages() {
