@@ -77,12 +77,6 @@ func TestAUserOfAURLIsShownByBasic(t *testing.T) {
 	}
 }
 
-func TestAnOwnerThatNamesAUserIsNotFollowed(t *testing.T) {
-	if got, err := ownerURL("ws://u:hidden-word@h"); err == nil || got != "" || strings.Contains(err.Error(), "hidden-word") {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 func TestAKeyInAURLIsInNoErrorAndNoLog(t *testing.T) {
 	const key = "nck_hidden"
 	var log strings.Builder

@@ -2,14 +2,9 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -97,11 +92,7 @@ func TestCallsBeyondTheQueueAreRefusedByName(t *testing.T) {
 		for range 5 {
 			p.Answer(p.Next(wire.MethodAllocate), held(1))
 		}
-		for _, wait := range waits {
-			if _, err := wait(); err != nil {
-				t.Error(err)
-			}
-		}
+		finish(t, waits...)
 	})
 }
 
@@ -163,11 +154,7 @@ func TestRequestsQueuedBehindAWriteLeaveTogether(t *testing.T) {
 		for range 100 {
 			p.Answer(p.Next(wire.MethodAllocate), held(1))
 		}
-		for _, wait := range waits {
-			if _, err := wait(); err != nil {
-				t.Error(err)
-			}
-		}
+		finish(t, waits...)
 		if got := writes.Load(); got != 3 {
 			t.Errorf("%d writes, want 3: the upgrade, the first request, the others", got)
 		}
@@ -231,11 +218,7 @@ func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
 		}
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
-		for _, wait := range []func() (Allocation, error){first, second} {
-			if _, err := wait(); err != nil {
-				t.Error(err)
-			}
-		}
+		finish(t, first, second)
 	})
 }
 
@@ -255,13 +238,6 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 			}
 			<-n.Host("a").Peers
 		})
-	}
-}
-
-func TestAnAnswerBeforeTheRequestEndsTheConnection(t *testing.T) {
-	c := &conn{pending: map[uint64]*exchange{1: {}}}
-	if err := c.deliver(1, &frame{}); err == nil || c.pending[1] == nil {
-		t.Errorf("got error %v", err)
 	}
 }
 
@@ -299,39 +275,4 @@ func TestCloseEndsAPause(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 	})
-}
-
-func TestManyCallsOverTLS(t *testing.T) {
-	upgrader := websocket.Upgrader{}
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := upgrader.Upgrade(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.Close()
-		for {
-			var req received
-			if ws.ReadJSON(&req) != nil {
-				return
-			}
-			ws.WriteJSON(map[string]any{"jsonrpc": "2.0", "id": req.ID, "result": held(1)})
-		}
-	}))
-	defer srv.Close()
-	pool := x509.NewCertPool()
-	pool.AddCert(srv.Certificate())
-	c, err := Dial(t.Context(), srv.URL, Config{TLS: &tls.Config{RootCAs: pool}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	var calls sync.WaitGroup
-	for range 1000 {
-		calls.Go(func() {
-			if _, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	calls.Wait()
 }

@@ -64,6 +64,16 @@ func later[T any](call func() (T, error)) func() (T, error) {
 	}
 }
 
+// finish fails unless calls end well.
+func finish[T any](t *testing.T, waits ...func() (T, error)) {
+	t.Helper()
+	for _, wait := range waits {
+		if _, err := wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func allocate(t *testing.T, c *Client, r AllocateRequest) func() (Allocation, error) {
 	if r.Signer == "" {
 		r.Signer = "s"

@@ -12,6 +12,14 @@ import (
 func TestMarksExtensionsAndRepairsSayWhatTheirCallerSaid(t *testing.T) {
 	h, none := Hold{"s", 4, 2}, int64(0)
 	for want, call := range map[string]func(context.Context, *Client) error{
+		`nonce_markUsed {"signer":"s","nonce":4,"txHash":"0x1","attempt":2,"guard":{"key":"k","intervalMs":500,"keep":true}}`: func(ctx context.Context, c *Client) error {
+			_, err := c.MarkUsed(ctx, h, "0x1", WithGuard(wire.Guard{Key: "k", IntervalMs: 500, Keep: true}))
+			return err
+		},
+		`nonce_markRecyclable {"signer":"s","nonce":4,"reason":"why","attempt":2,"guard":{"key":"k"}}`: func(ctx context.Context, c *Client) error {
+			_, err := c.MarkRecyclable(ctx, h, "why", WithGuard(wire.Guard{Key: "k"}))
+			return err
+		},
 		`nonce_markUsed {"signer":"s","nonce":4,"attempt":2}`: func(ctx context.Context, c *Client) error {
 			_, err := c.MarkUsed(ctx, h, "")
 			return err
@@ -44,9 +52,7 @@ func TestMarksExtensionsAndRepairsSayWhatTheirCallerSaid(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 			p.Answer(r, wire.MarkResult{})
-			if _, err := wait(); err != nil {
-				t.Error(err)
-			}
+			finish(t, wait)
 		})
 	}
 }
@@ -112,21 +118,4 @@ func TestAWindowIsAHoldLimitWithTheLowestNonce(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestAWindowIsWaitedForUntilTheChainHasMovedOn(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		began := time.Now()
-		wait := allocate(t, c, AllocateRequest{})
-		first := p.Next(wire.MethodAllocate)
-		p.Reject(first, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Cause: wire.CauseWindow, Limit: 16, RetryAfterMs: 4000})
-		second := p.Next(wire.MethodAllocate)
-		if after := time.Since(began); after < 4*time.Second || requestID(t, first) != requestID(t, second) {
-			t.Errorf("asked again after %v with request id %q, want 4s or more, and %q", after, requestID(t, second), requestID(t, first))
-		}
-		p.Answer(second, held(8))
-		if a, err := wait(); err != nil || a.Nonce != 8 {
-			t.Errorf("got %v, %v", a, err)
-		}
-	})
 }

@@ -177,9 +177,7 @@ func TestDrainingMovesToAnotherGatewayBeforeTheOldOneIsLeft(t *testing.T) {
 			t.Error("repeated with another request id")
 		}
 		q.Answer(second, held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 		p.Answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
 		if s, err := old(); err != nil || s.Next != 5 {
 			t.Errorf("got %v, %v", s, err)

@@ -19,32 +19,32 @@ func sendTo(p *peer, r received, url string) {
 }
 
 func TestNotOwnerIsFollowedAtOnceAndRemembered(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		began := time.Now()
-		wait := allocate(t, c, AllocateRequest{})
-		first := p.Next(wire.MethodAllocate)
-		sendTo(p, first, "http://b:8080")
-		q := <-n.Host("b").Peers
-		second := q.Next(wire.MethodAllocate)
-		q.Answer(second, held(1))
-		if _, err := wait(); err != nil || requestID(t, first) != requestID(t, second) {
-			t.Fatalf("error %v, request ids %q and %q", err, requestID(t, first), requestID(t, second))
-		}
-		if took := time.Since(began); took != 0 {
-			t.Errorf("took %v, want no pause", took)
-		}
-		wait = allocate(t, c, AllocateRequest{}) // straight to b now
-		q.Answer(q.Next(wire.MethodAllocate), held(2))
-		wait()
-		wait = allocate(t, c, AllocateRequest{Signer: "other"}) // nothing known: to a
-		p.Answer(p.Next(wire.MethodAllocate), held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
-		if got, want := n.Dials(), []string{"a", "b"}; !slices.Equal(got, want) {
-			t.Errorf("dialled %v, want %v", got, want)
-		}
-	})
+	for pause, refuse := range []func(*peer, received, string){sendTo, away} { // another's: at once; one that it does not reach: soon
+		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
+			began := time.Now()
+			wait := allocate(t, c, AllocateRequest{})
+			first := p.Next(wire.MethodAllocate)
+			refuse(p, first, "http://b:8080")
+			q := <-n.Host("b").Peers
+			second := q.Next(wire.MethodAllocate)
+			q.Answer(second, held(1))
+			if _, err := wait(); err != nil || requestID(t, first) != requestID(t, second) {
+				t.Fatalf("error %v, request ids %q and %q", err, requestID(t, first), requestID(t, second))
+			}
+			if took := time.Since(began); took > time.Duration(pause)*time.Second {
+				t.Errorf("took %v, want at most %d s", took, pause)
+			}
+			wait = allocate(t, c, AllocateRequest{}) // straight to b now
+			q.Answer(q.Next(wire.MethodAllocate), held(2))
+			wait()
+			wait = allocate(t, c, AllocateRequest{Signer: "other"}) // nothing known: to a
+			p.Answer(p.Next(wire.MethodAllocate), held(1))
+			finish(t, wait)
+			if got, want := n.Dials(), []string{"a", "b"}; !slices.Equal(got, want) {
+				t.Errorf("dialled %v, want %v", got, want)
+			}
+		})
+	}
 }
 
 func TestTwoGatewaysThatNameEachOtherAreAskedWithPauses(t *testing.T) {
@@ -77,9 +77,7 @@ func TestAnOwnerThatCannotBeReachedIsForgotten(t *testing.T) {
 		wait := allocate(t, c, AllocateRequest{})
 		sendTo(p, p.Next(wire.MethodAllocate), "ws://nowhere")
 		p.Answer(p.Next(wire.MethodAllocate), held(1)) // a has taken over meanwhile
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 		if got, want := n.Dials(), []string{"a", "nowhere"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
@@ -101,9 +99,7 @@ func TestAnOwnersConnectionThatIsLostIsOpenedForTheNextCall(t *testing.T) {
 		q.Reject(second, wire.CodeDraining, "draining", wire.ErrorData{})
 		third := p.Next(wire.MethodAllocate) // b is left
 		p.Answer(third, held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 		<-q.Ended
 	})
 }
@@ -117,9 +113,7 @@ func TestAnOwnerThatForbidsToComeBackIsObeyed(t *testing.T) {
 		closeWith(q, 4503)
 		sendTo(p, p.Next(wire.MethodAllocate), "ws://b")
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 		if got, want := n.Dials(), []string{"a", "b"}; !slices.Equal(got, want) {
 			t.Errorf("dialled %v, want %v", got, want)
 		}
@@ -136,9 +130,7 @@ func TestOwnerConnectionsAreBounded(t *testing.T) {
 		wait := allocate(t, c, AllocateRequest{Signer: "other"})
 		sendTo(p, p.Next(wire.MethodAllocate), "ws://b:2") // no room: b is in use
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 		q.Answer(r, held(1))
 		busy()
 
@@ -147,9 +139,7 @@ func TestOwnerConnectionsAreBounded(t *testing.T) {
 		<-q.Ended
 		q = <-n.Host("b").Peers
 		q.Answer(q.Next(wire.MethodAllocate), held(1))
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 	})
 }
 
@@ -164,9 +154,7 @@ func TestWhatMustNotBeFollowedIsNot(t *testing.T) {
 			wait := allocate(t, client, AllocateRequest{})
 			sendTo(p, p.Next(wire.MethodAllocate), c.url)
 			p.Answer(p.Next(wire.MethodAllocate), held(1))
-			if _, err := wait(); err != nil {
-				t.Error(err)
-			}
+			finish(t, wait)
 			if got := len(n.Dials()); got != 1 {
 				t.Errorf("%s: dialled %v", c.url, n.Dials())
 			}
@@ -206,25 +194,6 @@ func TestCloseEndsADialToAnOwner(t *testing.T) {
 func away(p *peer, r received, url string) {
 	p.T.Helper()
 	p.Reject(r, wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: 500, OwnerNode: "b", OwnerURL: url})
-}
-
-func TestAnOwnerThatTheGatewayDoesNotReachIsAskedByTheClient(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		wait := allocate(t, c, AllocateRequest{})
-		first := p.Next(wire.MethodAllocate)
-		away(p, first, "ws://b")
-		q := <-n.Host("b").Peers
-		second := q.Next(wire.MethodAllocate)
-		q.Answer(second, held(1))
-		if _, err := wait(); err != nil || requestID(t, first) != requestID(t, second) {
-			t.Fatalf("error %v, request ids %q and %q", err, requestID(t, first), requestID(t, second))
-		}
-		wait = allocate(t, c, AllocateRequest{})
-		q.Answer(q.Next(wire.MethodAllocate), held(2)) // remembered
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestAnOwnerThatNobodyReachesKeepsNoCallWaiting(t *testing.T) {

@@ -47,9 +47,7 @@ func TestWithNonceMarksUsedWithTheAttempt(t *testing.T) {
 			t.Errorf("got mark %+v, want %+v", got, want)
 		}
 		p.Answer(r, wire.MarkResult{})
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 	})
 }
 
@@ -63,7 +61,9 @@ func TestWithNoncePassesItsOptionsOn(t *testing.T) {
 			t.Errorf("got params %s", r.Params)
 		}
 		p.Reject(r, wire.CodeHoldLimit, "hold_limit", wire.ErrorData{})
-		wait()
+		if _, err := wait(); !errors.Is(err, ErrHoldLimit) {
+			t.Errorf("got error %v", err)
+		}
 	})
 }
 
@@ -251,16 +251,6 @@ func TestWithNonceSaysWhenTheMarkIsUnknown(t *testing.T) {
 	})
 }
 
-func TestWithNonceReturnsTheErrorOfAllocate(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := later(func() (struct{}, error) { return struct{}{}, c.WithNonce(t.Context(), "s", NonceOptions{}, nil) })
-		p.Reject(p.Next(wire.MethodAllocate), wire.CodeHoldLimit, "hold_limit", wire.ErrorData{Limit: 5})
-		if _, err := wait(); !errors.Is(err, ErrHoldLimit) {
-			t.Errorf("got error %v", err)
-		}
-	})
-}
-
 // Calling the client from inside the function cannot deadlock.
 func TestWithNonceMayCallTheClient(t *testing.T) {
 	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
@@ -270,8 +260,6 @@ func TestWithNonceMayCallTheClient(t *testing.T) {
 		})
 		p.Answer(p.Next(wire.MethodStatus), wire.StatusResult{})
 		p.Answer(p.Next(wire.MethodMarkUsed), wire.MarkResult{})
-		if _, err := wait(); err != nil {
-			t.Error(err)
-		}
+		finish(t, wait)
 	})
 }
