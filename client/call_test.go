@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -26,9 +27,7 @@ func TestAllocateIsAnsweredWithItsDeadlineCountedFromSending(t *testing.T) {
 		p.Send(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":4,"attempt":2,"fencingToken":7,`+
 			`"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":4500,"nonces":[{"nonce":4,"attempt":2},{"nonce":9,"attempt":1}]}}`, r.ID)
 		a, err := wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		if got, want := a.Deadline.Sub(sent), 4500*time.Millisecond; got != want {
 			t.Errorf("deadline %v after sending, want %v", got, want)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/internal/wsconn/wspeer"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -129,9 +130,7 @@ func stallingStory(t *testing.T, cfg Config, tell func(t *testing.T, c *Client, 
 			return stalling{raw, &writes, stalled}, err
 		}
 		c, err := Dial(t.Context(), "ws://a", cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer c.Close()
 		tell(t, c, <-n.Host("a").Peers, stalled, &writes)
 	})
@@ -247,9 +246,7 @@ func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
 		p.Next(wire.MethodAllocate)
 		waiting := allocate(t, c, AllocateRequest{})
 		synctest.Wait()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, c.Close())
 		_, err := sent()
 		if wantUnknown(t, err); !errors.Is(err, ErrClosed) {
 			t.Errorf("got error %v", err)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/internal/wsconn/wspeer"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -39,9 +40,7 @@ func story(t *testing.T, cfg Config, tell func(t *testing.T, n *network, c *Clie
 		n := wspeer.New(t, "a", "b")
 		cfg.NetDial = n.Dial
 		c, err := Dial(t.Context(), "ws://a", cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		t.Cleanup(func() { c.Close() })
 		tell(t, n, c, <-n.Host("a").Peers)
 	})

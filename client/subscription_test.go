@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/internal/wsconn/wspeer"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -23,9 +24,7 @@ func subscribed(t *testing.T, c *Client, p *peer, signers ...string) *Subscripti
 	wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context(), signers...) })
 	p.Answer(p.Next(wire.MethodSubscribe), "1")
 	s, err := wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -51,9 +50,7 @@ func TestEventsComeInOrder(t *testing.T) {
 		event(p, "1", 1, 0) // at once behind the answer
 		event(p, "1", 2, 0)
 		s, err := wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		wantEvent(t, s, 1, 0, false)
 		wantEvent(t, s, 2, 0, false)
 		s.Close()
@@ -191,9 +188,7 @@ func TestASubscriptionIDThatIsNoneEndsTheConnection(t *testing.T) {
 		p = <-n.Host("a").Peers
 		p.Answer(p.Next(wire.MethodSubscribe), "1")
 		s, err := wait()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer s.Close()
 		wantEvent(t, s, 0, 0, true)
 	})
@@ -207,9 +202,7 @@ func TestAFullQueueEndsNoSubscription(t *testing.T) {
 			wait := later(func() (*Subscription, error) { return c.Subscribe(t.Context()) })
 			p.Answer(p.Next(wire.MethodSubscribe), id)
 			s, err := wait()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			all = append(all, s)
 		}
 		p.Cut()

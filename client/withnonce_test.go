@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"noncegate/internal/wsconn/wspeer"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -80,9 +81,7 @@ func lastMark(t *testing.T, p *peer) string {
 		TxHash, Reason string
 		Unsent         bool
 	}
-	if err := json.Unmarshal(r.Params, &params); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(r.Params, &params))
 	p.Answer(r, wire.MarkResult{})
 	return fmt.Sprintf("%s %d#%d %s%s %t", r.Method, params.Nonce, params.Attempt, params.TxHash, params.Reason, params.Unsent)
 }
@@ -147,9 +146,7 @@ func TestWithNonceLeavesTheHoldWhenItsContextIsCancelled(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			wait := withNonce(ctx, t, c, p, NonceOptions{RecordFirst: signs}, func(ctx context.Context, n *HeldNonce) (string, error) {
 				if signs {
-					if err := n.Signed(ctx, "0x5"); err != nil {
-						t.Error(err)
-					}
+					expect.Check(t, n.Signed(ctx, "0x5"))
 				}
 				cancel()
 				return "", ctx.Err()

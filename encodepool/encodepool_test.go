@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/backpressure"
+	"noncegate/test/lab/expect"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
@@ -24,9 +25,7 @@ func (f task) Run() { f() }
 
 func TestOneConnectionCannotTakeThePool(t *testing.T) {
 	p, err := New(Config{Workers: 1, Queue: 4}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	greedy := backpressure.NewShare(3)
 	for range 3 {
 		if !p.TryReserve(greedy, 1) {

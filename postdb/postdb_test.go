@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"noncegate/test/lab/expect"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
@@ -20,18 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 func newPool(t testing.TB, cfg Config) *Pool {
 	t.Helper()
 	p, err := New(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { stop(t, p) })
 	return p
 }
 
 func stop(t testing.TB, p *Pool) {
 	t.Helper()
-	if err := p.Stop(context.Background()); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, p.Stop(context.Background()))
 	if p.Reserved() != 0 {
 		t.Errorf("%d slots are still taken", p.Reserved())
 	}

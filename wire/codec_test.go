@@ -12,26 +12,22 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"noncegate/test/lab/expect"
 )
 
 func TestWarmUpKnowsEveryType(t *testing.T) {
-	if err := WarmUp(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, WarmUp())
 	var known []string
 	for _, m := range messages() {
 		known = append(known, reflect.TypeOf(m).Elem().Name())
 	}
 	notOnTheWire := []string{"Frame", "Call"}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || !spec.Name.IsExported() {
@@ -75,9 +71,7 @@ func TestNothingElseImportsTheCodecLibrary(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if here == 0 {
 		t.Error("not even this package imports it: the walk saw nothing")
 	}

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-json/jsontext"
+
+	"noncegate/test/lab/expect"
 )
 
 var (
@@ -186,9 +188,7 @@ func checkCall(t *testing.T, c Call) {
 		m["params"] = json.RawMessage(c.Params)
 	}
 	text, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var again Frame
 	if err := again.Decode(text); err != nil || again.Calls[0].Err != nil || again.Calls[0].Method != c.Method {
 		t.Fatalf("%s: %v, %+v", text, err, again.Calls)

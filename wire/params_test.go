@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"noncegate/test/lab/expect"
 )
 
 const signer = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
@@ -34,9 +36,7 @@ func erase[T any](decode func([]byte) (T, *Error)) func([]byte) (any, *Error) {
 func pairs(t *testing.T, file string, least int) (all [][2]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	first := ""
 	for line := range strings.Lines(string(text)) {
 		head, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

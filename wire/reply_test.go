@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"noncegate/test/lab/expect"
 )
 
 var moment = Time(time.Date(2026, 11, 20, 19, 33, 56, 123_999_999, time.FixedZone("CET", 3600)))
@@ -99,9 +101,7 @@ func TestTimes(t *testing.T) {
 	}
 	for in, want := range tests {
 		var at Time
-		if err := Unmarshal([]byte(`"`+in+`"`), &at); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, Unmarshal([]byte(`"`+in+`"`), &at))
 		if out, err := Marshal(at); err != nil || string(out) != `"`+want+`"` || at.String() != want {
 			t.Errorf("%s: got %s, %v; want %s", in, out, err, want)
 		}

@@ -21,6 +21,7 @@ import (
 	"noncegate/backpressure"
 	"noncegate/encodepool"
 	"noncegate/internal/taskpool"
+	"noncegate/test/lab/expect"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
@@ -118,13 +119,9 @@ func (p goPool) Submit(t taskpool.Task) { go t.Run() }
 func newEncodePool(t testing.TB) *encodepool.Pool {
 	t.Helper()
 	p, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
-		if err := p.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, p.Stop(context.Background()))
 	})
 	return p
 }
@@ -231,9 +228,7 @@ func frames(t testing.TB, stream []byte) []frame {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		all = append(all, f)
 	}
 }

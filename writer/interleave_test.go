@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"noncegate/encodepool"
+	"noncegate/test/lab/expect"
 )
 
 // FuzzScript interprets each byte as one call on a queue, and in between runs
@@ -172,9 +173,7 @@ func checkOrder(t *testing.T, writes [][]byte) {
 // speed and closes meet at random.
 func TestConcurrentCallersLoseNothing(t *testing.T) {
 	pool, err := encodepool.New(encodepool.Config{Workers: 3, Queue: 200}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	rounds := 150
 	if testing.Short() {
 		rounds = 20
@@ -189,9 +188,7 @@ func TestConcurrentCallersLoseNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := pool.Stop(context.Background()); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, pool.Stop(context.Background()))
 	if pool.Reserved() != 0 || pool.Panics() != 0 {
 		t.Errorf("%d slots lost, %d panics", pool.Reserved(), pool.Panics())
 	}

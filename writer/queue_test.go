@@ -13,6 +13,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
+	"noncegate/test/lab/expect"
 )
 
 func TestRepliesOfOneWakeLeaveAsValidFramesInOneWrite(t *testing.T) {
@@ -311,7 +312,5 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if err := testConfig().Validate(); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, testConfig().Validate())
 }

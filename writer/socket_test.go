@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
+	"noncegate/test/lab/expect"
 )
 
 // dial upgrades a connection over loopback and gives its server side to a queue.
@@ -25,23 +26,17 @@ func dial(t *testing.T, cfg *Config) (q *Queue, server, client *websocket.Conn) 
 	up := websocket.Upgrader{ReadBufferSize: 1024, WriteBufferSize: 1024}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, err)
 		conns <- c
 	}))
 	t.Cleanup(s.Close)
 	client, resp, err := websocket.DefaultDialer.DialContext(context.Background(), "ws"+strings.TrimPrefix(s.URL, "http"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	resp.Body.Close()
 	t.Cleanup(func() { client.Close() })
 	server = <-conns
 	raw := server.NetConn()
-	if err := raw.(*net.TCPConn).SetWriteBuffer(4096); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, raw.(*net.TCPConn).SetWriteBuffer(4096))
 	q = New(raw, pool, cfg)
 	t.Cleanup(func() { end(t, q) })
 	return q, server, client

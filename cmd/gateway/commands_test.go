@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -28,9 +29,7 @@ func TestCommands(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			s := newCommandScript(t)
 			for n, line := range strings.Split(string(text), "\n") {
 				s.line(n+1, line)
@@ -144,9 +143,7 @@ func (s *commandScript) around(what, rest string) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(s.dir, of), []byte(text), 0o600)
 		}
-		if err != nil {
-			s.Fatal(err)
-		}
+		expect.Must(s, err)
 	case "env":
 		s.Setenv(of, rest)
 	case "admin":

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"noncegate/chain"
+	"noncegate/test/lab/expect"
 )
 
 func TestChainsAreNamedWithTheirNodes(t *testing.T) {
@@ -14,9 +15,7 @@ func TestChainsAreNamedWithTheirNodes(t *testing.T) {
 		ChainWindow:   []string{"16", "eip155:1:0x52*=64", "8"},
 	}
 	list, err := c.Chains()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	want := []ChainNodes{{ID: "eip155:1", Nodes: []string{"ws://a:8546", "http://b/?key=x=y"}}, {ID: "eip155:10", Nodes: []string{"https://c"}}}
 	if !reflect.DeepEqual(list, want) {
 		t.Errorf("got %v, want %v", list, want)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"noncegate/test/lab/expect"
 )
 
 func TestDefaultsAreThePromisedOnes(t *testing.T) {
@@ -191,9 +193,7 @@ func TestSlowActionsAreThoseNamed(t *testing.T) {
 
 func TestIdentityComesFromTheSettingsElseFromTheListener(t *testing.T) {
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, tt := range []struct{ id, url, bound, wantID, wantURL string }{
 		{"", "", "127.0.0.1:8080", host + ":8080", "ws://127.0.0.1:8080/ws"},
 		{"", "", "0.0.0.0:9000", host + ":9000", "ws://" + host + ":9000/ws"},
@@ -204,9 +204,7 @@ func TestIdentityComesFromTheSettingsElseFromTheListener(t *testing.T) {
 		{"n1", "wss://gw/ws", "10.0.0.7:8080", "n1", "wss://gw/ws"},
 	} {
 		bound, err := net.ResolveTCPAddr("tcp", tt.bound)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		id, url, err := (&Config{NodeID: tt.id, AdvertiseURL: tt.url}).Identity(bound)
 		if id != tt.wantID || url != tt.wantURL || err != nil {
 			t.Errorf("%+v: %q, %q, %v", tt, id, url, err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"noncegate/test/lab/expect"
 )
 
 var flagWord = regexp.MustCompile(`--[a-z][a-z0-9-]*[a-z0-9]`)
@@ -33,9 +35,7 @@ func TestEveryFlagInThePagesExists(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "deploy/README.md"} {
 		found, err := filepath.Glob("../../" + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		pages = append(pages, found...)
 	}
 	if len(pages) < 30 {
@@ -46,9 +46,7 @@ func TestEveryFlagInThePagesExists(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, word := range flagWord.FindAllString(string(text), -1) {
 			if !slices.Contains(known, word) {
 				t.Errorf("%s names %s, which is no flag of any command", page, word)
@@ -60,9 +58,7 @@ func TestEveryFlagInThePagesExists(t *testing.T) {
 // TestThePageOfSettingsNamesWhatBelongsTogether: each two settings of which the help of one names the other.
 func TestThePageOfSettingsNamesWhatBelongsTogether(t *testing.T) {
 	text, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	named := flagWord.FindAllString(string(text), -1)
 	pairs := 0
 	for _, flag := range serveFlags(t) {
@@ -86,8 +82,6 @@ func commandModel(t *testing.T) *kong.Application {
 	parser, err := kong.New(new(commands), kong.Vars{
 		"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": "",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return parser.Model
 }

@@ -9,6 +9,7 @@ import (
 
 	"noncegate/internal/access/apikey"
 	"noncegate/nonce/sqlite"
+	"noncegate/test/lab/expect"
 )
 
 // listKeys runs key list and returns what it printed as JSON.
@@ -66,17 +67,13 @@ func TestKeysAreMadeListedAndRevokedOnPostgres(t *testing.T) {
 func TestKeysOfAFileThatAGatewayHas(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	s, err := sqlite.Open(t.Context(), path, 0, sqlite.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	keysAreMadeListedAndRevoked(t, "sqlite:"+path)
 	list, err := s.Keys(t.Context(), 0)
 	if err != nil || len(list.Keys) != 2 || list.Keys[0].Revoked.IsZero() {
 		t.Errorf("the gateway sees %+v, %v", list, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, s.Close())
 }
 
 func TestAWrongArgumentOfAKeyCommandIsNamed(t *testing.T) {
@@ -111,14 +108,10 @@ func TestAKeyOfAPrincipalWithoutRightsIsWarnedOf(t *testing.T) {
 	dir := t.TempDir()
 	file, broken := filepath.Join(dir, "rights.yaml"), filepath.Join(dir, "broken.yaml")
 	for path, text := range map[string]string{file: "principals:\n  alice:\n    - {rights: [read], signers: [\"*\"]}\n  idle: []\n", broken: "principals: 7\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	settings := filepath.Join(dir, "gateway.yaml")
-	if err := os.WriteFile(settings, []byte("rights: "+file+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(settings, []byte("rights: "+file+"\n"), 0o600))
 	store := "sqlite:" + filepath.Join(dir, "keys.db")
 	for _, c := range []struct{ principal, flag, want string }{
 		{"alice", "--rights=" + file, ""},

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -58,9 +59,7 @@ func runArgs(t *testing.T, args ...string) outcome { return runWith(t, nil, args
 func settings(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

@@ -52,18 +52,12 @@ func TestAHeartbeatThatIsNotAnsweredSaysThatTheStoreIsAway(t *testing.T) {
 func TestTheMetricsOfAGatewayAreThereFromTheStartAndCleanByPromlint(t *testing.T) {
 	cfg := runArgs(t, "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db"), "--chain=eip155:1=http://127.0.0.1:1").cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer func() {
-		if err := a.stop(t.Context()); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, a.stop(t.Context()))
 	}()
 	problems, err := testutil.GatherAndLint(a.registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/service"
+	"noncegate/test/lab/expect"
 )
 
 // sharded is a gateway of this process, named a, with the four shards of a SQLite file.
@@ -20,13 +21,9 @@ func sharded(t *testing.T) *app {
 	t.Helper()
 	cfg := runArgs(t, "serve", "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
 	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
-		if err := a.stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, a.stop(context.WithoutCancel(t.Context())))
 	})
 	return a
 }

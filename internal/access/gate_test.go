@@ -18,6 +18,7 @@ import (
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/jwt"
 	"noncegate/nonce/sqlite"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,18 +40,14 @@ type world struct {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func newWorld(t testing.TB, change func(*access.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := sqlite.Open(t.Context(), filepath.Join(dir, "store.db"), 0, sqlite.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	w := &world{store: store, file: filepath.Join(dir, "rights.yaml")}
 	write(t, w.file, rightsFile)
@@ -69,9 +66,7 @@ func (w *world) key(t testing.TB, principal string, lifetime time.Duration) (tex
 	t.Helper()
 	text, r := apikey.Generate(principal, lifetime)
 	k, err := w.store.CreateKey(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	eventually(t, "the key is known", func() bool {
 		_, err := w.Authenticate(request("Bearer " + text))
 		refused, _ := errors.AsType[*access.Refusal](err)
@@ -118,9 +113,7 @@ func TestAKeyLetsItsPrincipalIn(t *testing.T) {
 	w := newWorld(t, nil)
 	text, k := w.key(t, "alice", time.Hour)
 	s, err := w.Authenticate(request("bearer  " + text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || s.Ended(time.Now()) != nil {
 		t.Errorf("got %+v", s)
 	}
@@ -136,9 +129,7 @@ func TestASessionEndsWithItsKey(t *testing.T) {
 	w := newWorld(t, nil)
 	text, k := w.key(t, "alice", 0)
 	s, err := w.Authenticate(request("Bearer " + text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -151,9 +142,7 @@ func TestASessionEndsWithItsPrincipal(t *testing.T) {
 	w := newWorld(t, nil)
 	text, _ := w.key(t, "alice", 0)
 	s, err := w.Authenticate(request("Bearer " + text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
 	eventually(t, "the rights change", func() bool { return s.May(access.RightRead, "b") && !s.May(access.RightAllocate, "a") })
 	write(t, w.file, "principals: {bob: []}")
@@ -175,14 +164,10 @@ func TestAReloadDoesNotWaitForTheTimeOfTheNextReading(t *testing.T) {
 		Rights: w.file, RightsEvery: time.Hour, Keys: apikey.Config{Refresh: time.Hour, Trust: time.Hour},
 		Tokens: &jwt.Config{Methods: []string{"ES256"}, Issuer: "i", Audience: "a", Keys: keys, Refresh: time.Hour},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer g.Stop()
 	s, err := g.Authenticate(request("Bearer " + text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	write(t, w.file, "principals: {alice: [{rights: [read], signers: ['*']}]}")
 	write(t, keys, keySetOf(t, next))
 	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
@@ -249,9 +234,7 @@ func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
 		return err
 	}
 	for range 100 { // what is right costs nothing
-		if err := from("192.0.2.1:1", "Bearer "+text); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, from("192.0.2.1:1", "Bearer "+text))
 	}
 	for range 20 {
 		wantRefused(t, from("192.0.2.1:1", "Bearer x"), access.LoginMalformed, access.ErrInvalid)
@@ -289,9 +272,7 @@ func TestAGoodKeyIsLetInFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
 	for range 20 {
 		_ = from("Bearer x")
 	}
-	if err := from("Bearer " + text); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, from("Bearer "+text))
 	for name, header := range map[string][]string{
 		"an unknown key": {"Bearer " + other}, "another secret": {"Bearer " + apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]},
 		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"},

@@ -25,14 +25,13 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/jwt"
+	"noncegate/test/lab/expect"
 )
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return key
 }
 
@@ -40,9 +39,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 func keySetOf(t testing.TB, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return string(text)
 }
 
@@ -61,9 +58,7 @@ func token(t testing.TB, key *ecdsa.PrivateKey, subject string, expires time.Tim
 	text, err := gojwt.NewWithClaims(gojwt.SigningMethodES256, gojwt.MapClaims{
 		"iss": "i", "aud": "a", "sub": subject, "jti": "t1", "exp": expires.Unix(),
 	}).SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return text
 }
 
@@ -125,13 +120,9 @@ func (c *certificates) issue(t *testing.T, want *x509.Certificate) tls.Certifica
 		key = newKey(t)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, want, c.cert, key.Public(), c.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
@@ -157,17 +148,13 @@ func TestAClientCertificateLetsItsPrincipalIn(t *testing.T) {
 			DisableKeepAlives: true,
 		}}
 		answer, err := client.Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		_ = answer.Body.Close()
 		return <-got
 	}
 	uri := func(text string) *url.URL {
 		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return u
 	}
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -254,9 +241,7 @@ func TestWhoIsLetInAndWhoIsNotIsCounted(t *testing.T) {
 	value := func(name, label string) float64 {
 		t.Helper()
 		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
 				if f.GetName() != name || label != "" && m.GetLabel()[0].GetValue() != label {
@@ -329,9 +314,7 @@ func BenchmarkMay(b *testing.B) {
 	w := newWorld(b, nil)
 	apiKey, _ := w.key(b, "alice", 0)
 	s, err := w.Authenticate(request("Bearer " + apiKey))
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.Must(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if !s.May(access.RightAllocate, "a-signer") {

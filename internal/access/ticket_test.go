@@ -14,6 +14,7 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/internal/access/ticket"
+	"noncegate/test/lab/expect"
 )
 
 func fromExample(r *http.Request) bool { return r.Header.Get("Origin") == "https://app.example" }
@@ -173,9 +174,7 @@ func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
 	text, _ := w.key(t, "alice", 0)
 	slow := slowTickets{w.store, make(chan struct{}, pages), make(chan struct{})}
 	g, err := access.New(t.Context(), slow, access.Config{Rights: w.file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer g.Stop()
 	answers, began := make(chan error, pages), make(chan struct{}, pages)
 	for range pages {
@@ -194,18 +193,14 @@ func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
 	<-slow.asked
 	close(slow.let)
 	for range pages {
-		if err := <-answers; err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, <-answers)
 	}
 }
 
 func TestEachTicketThatIsIssuedOrRefusedIsAudited(t *testing.T) {
 	var out strings.Builder
 	log, err := audit.New(slog.NewTextHandler(&out, nil), audit.Config{Level: audit.Refusals, Queue: 10, LoginsRefused: 10, CallsRefused: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	w := newWorld(t, func(c *access.Config) {
 		c.Audit, c.Tickets = log, ticket.Config{PerPrincipal: 1}
 	})
@@ -213,9 +208,7 @@ func TestEachTicketThatIsIssuedOrRefusedIsAudited(t *testing.T) {
 	for _, authorization := range []string{"Bearer " + text, "Bearer " + text, "", "Bearer nck_x"} {
 		w.post(t, http.MethodPost, authorization, "")
 	}
-	if err := log.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, log.Stop(t.Context()))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	for i, want := range []string{
 		"msg=ticket_issued component=audit principal=alice credential=key:" + k.ID + " remote=10.",

@@ -46,23 +46,6 @@ func TestANodeThatLeftAndCommittedBeforeItWasHeardAgainCountsAsMissed(t *testing
 	})
 }
 
-// The node offers one event first to the old subscription and then to the new one,
-// whose answer was queued and which went live between the two.
-func TestAnEventOnBothSidesOfTheAnswerComesOnce(t *testing.T) {
-	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		w.want("s")
-		r := f.Next(wire.MethodSubscribe)
-		tellOf(f, "one", "s", 4, "")
-		f.Answer(r, "two")
-		tellOf(f, "two", "s", 4, "")
-		f.Answer(f.Next(wire.MethodUnsubscribe), true)
-		synctest.Wait()
-		if got := w.sink.got(); got != "s/4" {
-			t.Errorf("got %s", got)
-		}
-	})
-}
-
 // A node closes with 1012 only when nothing is in flight and all answers are out:
 // what it did not answer it did not do, and it need not be unknown.
 func TestWhatANodeThatClosedInOrderDidNotAnswerWasNotDone(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -66,7 +67,7 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 	})
 }
 
-func TestAnAllocateWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
+func TestAHandOutWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		op, other := allocation("s"), allocation("s")
 		w.forward("a", op)
@@ -85,15 +86,10 @@ func TestAnAllocateWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
 		if next := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)).RequestID; next == id {
 			t.Errorf("two requests have the id %q", id)
 		}
-	})
-}
-
-func TestARepairWithoutRequestIDIsGivenOneToo(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		op := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
-		w.forward("a", op)
-		if id := wspeer.Decode[wire.RepairParams](t, f.Next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
-			t.Errorf("sent the request id %q, the op has %q", id, op.RequestID)
+		repair := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
+		w.forward("a", repair)
+		if id := wspeer.Decode[wire.RepairParams](t, f.Next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || repair.RequestID != id {
+			t.Errorf("a repair is sent with the request id %q, the op has %q", id, repair.RequestID)
 		}
 	})
 }
@@ -399,9 +395,7 @@ func TestStopGivesBackWhatIsUnderWayAndRefusesFromThenOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := w.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, w.Stop(t.Context()))
 		got := map[*nonce.Op]nonce.Verdict{}
 		for range 2 {
 			b := <-w.svc.back

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -102,9 +103,7 @@ func FuzzReceive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second, third []byte) {
 		back := &returns{t: t}
 		r, err := New("here", Config{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		r.service, r.events = back, told{t}
 		p := &peer{r: r, id: "there", wake: make(chan struct{}, 1)}
 		for i, op := range []*nonce.Op{

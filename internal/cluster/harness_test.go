@@ -19,6 +19,7 @@ import (
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/inprocess"
 	"noncegate/wire"
 )
@@ -84,17 +85,13 @@ func (w *world) serve(cfg Config) {
 	cfg.NetDial = w.net.Dial
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), log)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.Must(w.t, err)
 	w.Router = r
 	r.Serve(1, w.svc, w.sink)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			w.t.Error(err)
-		}
+		expect.Check(w.t, r.Stop(ctx))
 	})
 }
 

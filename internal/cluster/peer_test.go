@@ -12,6 +12,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -19,9 +20,7 @@ import (
 func ring(t *testing.T, n int) *Router {
 	t.Helper()
 	r, err := New("self", Config{Forward: true}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { r.Stop(t.Context()) }) // never served: nothing is dialled
 	r.Nodes(cluster(n))
 	return r
@@ -201,9 +200,7 @@ func TestANodeThatOnlyTheStoreHasNamedIsReachedUnderItsURL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{}, "a")
 		op := allocation("s")
-		if err := w.Forward("a", "ws://a/ws", op); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, w.Forward("a", "ws://a/ws", op))
 		f := <-w.net.Host("a").Peers
 		grant(f, f.Next(wire.MethodAllocate), 1)
 		w.wantBack(op, nonce.Answered, nil)

@@ -16,6 +16,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/postdb"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -35,9 +36,7 @@ type fixture struct {
 func newHub(t testing.TB, slots int) *fixture {
 	t.Helper()
 	pool, err := postdb.New(postdb.Config{Workers: 2, Queue: slots, Queues: queues, QueueShare: slots}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	f := &fixture{TB: t, pool: pool}
 	f.Hub = New(pool, func(n int) { f.dropped.Add(int64(n)) })
 	t.Cleanup(f.stop)
@@ -46,9 +45,7 @@ func newHub(t testing.TB, slots int) *fixture {
 
 // stop waits for everything published.
 func (f *fixture) stop() {
-	if err := f.pool.Stop(context.Background()); err != nil {
-		f.Error(err)
-	}
+	expect.Check(f, f.pool.Stop(context.Background()))
 	if f.pool.Reserved() != 0 {
 		f.Errorf("%d slots are still taken", f.pool.Reserved())
 	}

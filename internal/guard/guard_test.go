@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/test/lab/expect"
 )
 
 // script is Locks that do what a test says.
@@ -294,9 +296,7 @@ func TestStopWaitsForCallsAndLetsNobodyIn(t *testing.T) {
 	default:
 	}
 	r.end(c)
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, <-stopped)
 	if n := memory.Len(); n != 0 {
 		t.Errorf("%d locks are left", n)
 	}

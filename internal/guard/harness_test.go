@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 )
 
@@ -41,15 +42,11 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	r := &rig{T: t, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	var err error
 	r.Guard, err = New(locks, cfg, r.reg, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, r.Stop(ctx))
 		if used, _ := r.slots(); used != 0 {
 			t.Errorf("%d slots are lost", used)
 		}
@@ -62,9 +59,7 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 func (r *rig) counted(want map[string]float64) {
 	r.Helper()
 	families, err := r.reg.Gather()
-	if err != nil {
-		r.Fatal(err)
-	}
+	expect.Must(r, err)
 	got := make(map[string]float64)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -139,9 +134,7 @@ func (r *rig) end(c *call) {
 func client(t *testing.T, s *redistest.Server) *redis.Client {
 	t.Helper()
 	options, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled = -1, 1, true
 	c := redis.NewClient(options)
 	t.Cleanup(func() { _ = c.Close() })

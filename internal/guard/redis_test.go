@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 )
 
@@ -134,14 +135,10 @@ func (r *rig) again(key string) {
 // library's.
 func TestLocksAreKeptInACluster(t *testing.T) {
 	s, err := redistest.Start("cluster-enabled yes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	alone := client(t, s)
-	if err := alone.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, alone.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	for began := time.Now(); !strings.Contains(alone.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
 		if time.Since(began) > patience {
 			t.Fatal("the cluster does not become one")

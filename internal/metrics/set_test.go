@@ -18,6 +18,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -49,9 +50,7 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 	Gauges(reg, []Named{{"outbound_bytes", "Bytes."}, {"outbound_messages", "Messages."}}, func() []float64 { return []float64{1, 2} })
 	exercise(s)
 	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -82,9 +81,7 @@ noncegate_fence_rejects_total{op="mark_used"} 0
 noncegate_fence_rejects_total{op="repair"} 0
 `
 	err := testutil.GatherAndCompare(reg, strings.NewReader(want), "noncegate_rejected_total", "noncegate_fence_rejects_total")
-	if err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, err)
 }
 
 func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
@@ -135,9 +132,7 @@ func TestAGroupOfGaugesIsReadOnceForAll(t *testing.T) {
 func gathered(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	values := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -155,9 +150,7 @@ func TestTheHelpOfEachStageNamesItsTwinInWsPerf(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	New(reg)
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	twins := map[string]string{
 		"noncegate_encode_queue_seconds": "encodeQueueMs",
 		"noncegate_encode_seconds":       "encodeMs",
@@ -278,9 +271,7 @@ func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&out, nil)).LogAttrs(t.Context(), slog.LevelInfo, Message, attrs(stats)...)
 
 	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(out.Bytes(), &line))
 	if line["msg"] != "ws_perf" {
 		t.Errorf("msg %q, want ws_perf", line["msg"])
 	}
@@ -308,13 +299,9 @@ func TestWithoutAnEngineTheStatsSayNothingOfIt(t *testing.T) {
 func keysOf(t *testing.T, v any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var keys map[string]any
-	if err := json.Unmarshal(text, &keys); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, json.Unmarshal(text, &keys))
 	return keys
 }
 

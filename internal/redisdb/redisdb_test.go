@@ -20,6 +20,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 )
 
@@ -38,13 +39,9 @@ func testContext(t *testing.T) context.Context {
 func open(t *testing.T, address string) *DB {
 	t.Helper()
 	db, err := Open(testContext(t), address, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, db.Close())
 	})
 	return db
 }
@@ -63,9 +60,7 @@ func refusal(t *testing.T, address string) error {
 func start(t *testing.T, settings ...string) *redistest.Server {
 	t.Helper()
 	s, err := redistest.Start(settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -118,9 +113,7 @@ func TestAServerIsCheckedAndItsFactsAreLogged(t *testing.T) {
 	for _, address := range []string{server.URL(), server.SocketURL()} {
 		var log bytes.Buffer
 		db, err := Open(testContext(t), address, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer db.Close()
 		s := db.Facts().Servers[0]
 		if len(s.RunID) != 40 || len(s.ReplicationID) != 40 || s.Role != "master" || !strings.HasPrefix(s.Version, "7.") && !strings.HasPrefix(s.Version, "8.") ||
@@ -140,14 +133,10 @@ func password(u *url.URL) string {
 
 func TestARedisThatDoesNotAnswerIsAway(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer l.Close() // takes connections and says nothing
 	gone := start(t)
-	if err := gone.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, gone.Stop())
 	for _, address := range []string{
 		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "redis+cluster://:secret@" + gone.Addr() + ",127.0.0.1:1", "unix:///nowhere",
 	} {
@@ -176,9 +165,7 @@ func TestAWrongPasswordIsSaidAndNotShown(t *testing.T) {
 func old(t *testing.T, auth string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -248,9 +235,7 @@ func TestWhatWouldLoseOrRefuseWritesIsRefused(t *testing.T) {
 
 func TestOfAClusterEveryMasterIsChecked(t *testing.T) {
 	c, err := redistest.StartCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Close()
 	ctx := testContext(t)
 	db := open(t, c.URL())
@@ -260,21 +245,15 @@ func TestOfAClusterEveryMasterIsChecked(t *testing.T) {
 	found := make(map[string]bool)
 	for i := range 50 {
 		m, err := db.Master(ctx, strconv.Itoa(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		found[m.Options().Addr] = true
 	}
 	if len(found) != 3 {
 		t.Errorf("keys are at %v", found)
 	}
 	m, err := db.Master(ctx, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
+	expect.Must(t, m.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	if _, err := db.Check(ctx); err == nil || !strings.Contains(err.Error(), m.Options().Addr+" has the maxmemory-policy") {
 		t.Errorf("%v, want that one evicts", err)
 	}
@@ -283,28 +262,20 @@ func TestOfAClusterEveryMasterIsChecked(t *testing.T) {
 // TestACommandWithoutAnAnswerIsNotSentAgain: it may have run.
 func TestACommandWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 	c, err := redistest.StartCluster(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Close()
 	ctx := testContext(t)
 	for address, s := range map[string]*redistest.Server{server.URL(): server, c.URL(): c.Servers[0]} {
 		db := open(t, address+"?read_timeout=2s")
 		client := db.Client()
-		if err := client.Set(ctx, "n", 0, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, client.Set(ctx, "n", 0, 0).Err())
 		spare(t, db, "n") // over which it could be sent again
-		if err := s.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, s.Pause())
 		var said redis.Error
 		if err := client.Incr(ctx, "n").Err(); err == nil || errors.As(err, &said) {
 			t.Errorf("a paused server: %v, want that it is unknown", err)
 		}
-		if err := s.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, s.Resume())
 		if n, err := client.Get(ctx, "n").Int(); n > 1 || err != nil {
 			t.Errorf("counted %d times, %v", n, err)
 		}
@@ -315,23 +286,17 @@ func TestACommandWithoutAnAnswerIsNotSentAgain(t *testing.T) {
 func spare(t *testing.T, db *DB, key string) {
 	t.Helper()
 	m, err := db.Master(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for range 5 {
 		c := m.Conn()
 		defer c.Close()
-		if err := c.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, c.Ping(t.Context()).Err())
 	}
 }
 
 func TestAMovedSlotIsSaidAndFoundAtTheNextTry(t *testing.T) {
 	c, err := redistest.StartCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer c.Close()
 	ctx := testContext(t)
 	db := open(t, c.URL()+"?dial_timeout=20s&read_timeout=20s&write_timeout=20s") // the servers may be busy with the move
@@ -340,16 +305,10 @@ func TestAMovedSlotIsSaidAndFoundAtTheNextTry(t *testing.T) {
 		t.Fatal(err)
 	}
 	slot, err := db.Client().ClusterKeySlot(ctx, key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	from, err := c.Owner(ctx, int(slot))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Move(ctx, int(slot), from, (from+1)%3); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
+	expect.Must(t, c.Move(ctx, int(slot), from, (from+1)%3))
 	moved := false
 	for {
 		err := db.Client().Incr(ctx, key).Err()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"noncegate/internal/reload"
+	"noncegate/test/lab/expect"
 )
 
 // source is what is read: a number that grows, or an error.
@@ -42,9 +43,7 @@ func (s *source) failWith(text string) {
 func open(t *testing.T, s *source, cfg reload.Config) *reload.Value[int] {
 	t.Helper()
 	v, err := reload.Open(t.Context(), cfg, s.load)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return v
 }
 
@@ -113,9 +112,7 @@ func TestManyWhoAskAgainCostOneReading(t *testing.T) {
 			var all sync.WaitGroup
 			for range 50 {
 				all.Go(func() {
-					if err := v.Again(t.Context()); err != nil {
-						t.Error(err)
-					}
+					expect.Check(t, v.Again(t.Context()))
 					if got := *v.Get(); got != int(want) {
 						t.Errorf("after Again the value is %d, want %d", got, want)
 					}

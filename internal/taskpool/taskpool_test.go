@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"noncegate/test/lab/expect"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
@@ -25,13 +27,9 @@ func (f taskFunc) Run() { f() }
 func newPool(t testing.TB, workers, capacity int) *Pool {
 	t.Helper()
 	p, err := New(Config{Name: "test", Workers: workers, Capacity: capacity}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
-		if err := p.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, p.Stop(context.Background()))
 	})
 	return p
 }
@@ -114,16 +112,12 @@ func TestStuckTasksNeitherBlockSubmitNorExceedTheWorkers(t *testing.T) {
 func TestAPanicLosesNeitherPlaceNorWorker(t *testing.T) {
 	var out bytes.Buffer
 	p, err := New(Config{Name: "test", Workers: 1, Capacity: 8}, slog.New(slog.NewTextHandler(&out, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	ran := make(chan struct{})
 	submit(t, p, func() { panic("boom") })
 	submit(t, p, func() { close(ran) })
 	<-ran
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, p.Stop(context.Background()))
 	if p.Panics() != 1 || p.Reserved() != 0 || p.Running() != 0 {
 		t.Errorf("panics %d, reserved %d, running %d, want 1, 0, 0", p.Panics(), p.Reserved(), p.Running())
 	}
@@ -149,9 +143,7 @@ func TestStopRunsWhatIsQueuedAndThenTasksRunInTheCaller(t *testing.T) {
 	}
 	close(gate)
 	for range 2 {
-		if err := p.Stop(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, p.Stop(context.Background()))
 		if ran.Load() != 100 {
 			t.Fatalf("Stop returned after %d of 100 tasks", ran.Load())
 		}
@@ -166,9 +158,7 @@ func TestAStopWhoseTimeIsOverKnowsAPoolThatIsQuiet(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 100 { // a select would choose either
-		if err := newPool(t, 1, 1).Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, newPool(t, 1, 1).Stop(ctx))
 	}
 }
 
@@ -178,9 +168,7 @@ func TestATaskThatEndsItsGoroutineCostsNoWorker(t *testing.T) {
 	submit(t, p, runtime.Goexit)
 	submit(t, p, func() { close(ran) })
 	<-ran
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, p.Stop(context.Background()))
 }
 
 func TestMoreTasksThanPlacesPanics(t *testing.T) {
@@ -222,9 +210,7 @@ func TestNoTaskIsLostUnderContention(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := p.Stop(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, p.Stop(context.Background()))
 	if ran.Load() != producers*each {
 		t.Fatalf("%d tasks ran, want %d", ran.Load(), producers*each)
 	}

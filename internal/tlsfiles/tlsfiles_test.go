@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/tlstest"
 )
 
@@ -26,9 +27,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func put(t *testing.T, file string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(file, data, 0o600))
 }
 
 // greet makes one handshake between the two sides.
@@ -95,9 +94,7 @@ func TestARenewedPairIsTakenAndOneThatDoesNotMatchIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		s, err := Open(Config{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer s.Stop()
 		served := s.TLS()
 		trusts := func(ca *tlstest.Authority, want bool) {
@@ -130,9 +127,7 @@ func TestARenewedPairIsTakenAndOneThatDoesNotMatchIsNot(t *testing.T) {
 		is(1, 1, false)
 		trusts(renewed, true)
 		trusts(old, false)
-		if err := os.Remove(key); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, os.Remove(key))
 		is(1, 2, true)
 		trusts(renewed, true)
 		put(t, key, newKey)
@@ -144,23 +139,17 @@ func TestTheFilesOfAMountedSecretAreReadAgainWhenItsLinkIsMoved(t *testing.T) {
 	first, second := tlstest.New(t, "first"), tlstest.New(t, "second")
 	dir := t.TempDir()
 	for name, ca := range map[string]*tlstest.Authority{"v1": first, "v2": second} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		put(t, filepath.Join(dir, name, "ca.pem"), ca.PEM)
 	}
 	link := func(to string) {
 		t.Helper()
-		if err := errors.Join(os.Symlink(to, filepath.Join(dir, "new")), os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "data"))); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, errors.Join(os.Symlink(to, filepath.Join(dir, "new")), os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "data"))))
 	}
 	link("v1")
 	synctest.Test(t, func(t *testing.T) {
 		a, err := OpenAuthorities(filepath.Join(dir, "data", "ca.pem"), time.Second, quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer a.Stop()
 		before := a.Pool()
 		link("v2")
@@ -178,9 +167,7 @@ func TestFilesAreLookedAtAtOnceWhenSomebodyAsks(t *testing.T) {
 	second := tlstest.New(t, "second").PEM
 	synctest.Test(t, func(t *testing.T) {
 		a, err := OpenAuthorities(file, time.Hour, quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer a.Stop()
 		put(t, file, second)
 		a.Soon()
@@ -218,9 +205,7 @@ func TestClientsShowACertificateOfTheAuthorityWhereOneIsRequired(t *testing.T) {
 		{"for servers only", ca.Client(tlstest.Leaf{Name: "wallet"}), true, false, ""},
 	} {
 		s, err := Open(Config{Cert: cert, Key: key, ClientCA: ca.WriteCA(), RequireClient: c.require}, quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		seen, err := greet(t, s.TLS(), c.client)
 		if asked, err := greet(t, s.Plain(), ca.Client(leaf)); err != nil || len(asked.PeerCertificates) > 0 {
 			t.Errorf("%s: where nobody is asked: %d certificates, %v", c.name, len(asked.PeerCertificates), err)
@@ -244,9 +229,7 @@ func TestOldVersionsAndHTTP2AreNotSpoken(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{})
 	s, err := Open(Config{Cert: cert, Key: key}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer s.Stop()
 	for version, want := range map[uint16]bool{tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		client := ca.Client()
@@ -280,14 +263,10 @@ func TestANodeShowsItsCertificateOnlyWhereItIsTakenAsAClients(t *testing.T) {
 	} {
 		cert, key := ca.Write(tlstest.Leaf{})
 		other, err := Open(Config{Cert: cert, Key: key, ClientCA: ca.WriteCA()}, quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		mine, myKey := c.of.Write(c.leaf)
 		self, err := Open(Config{Cert: mine, Key: myKey}, quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		dialler := ca.Client()
 		dialler.GetClientCertificate = self.ClientCertificate
 		seen, err := greet(t, other.TLS(), dialler)
@@ -303,14 +282,10 @@ func TestAClientThatRunsOnceReadsItsFiles(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{Client: true})
 	s, err := Open(Config{Cert: cert, Key: key, ClientCA: ca.WriteCA(), RequireClient: true}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer s.Stop()
 	c, err := Client(ca.WriteCA(), cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if _, err := greet(t, s.TLS(), c); err != nil {
 		t.Error(err)
 	}

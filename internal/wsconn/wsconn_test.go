@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"noncegate/test/lab/expect"
 )
 
 func TestWhatIsWrittenWhileHeldLeavesInOneWrite(t *testing.T) {
@@ -30,9 +32,7 @@ func TestWhatIsWrittenWhileHeldLeavesInOneWrite(t *testing.T) {
 	if got := string(buf[:n]); got != "one two three" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := <-released; err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, <-released)
 }
 
 // A close frame comes from another goroutine with a deadline of its own.
@@ -48,9 +48,7 @@ func TestADeadlineOfAnotherEndsAStuckRelease(t *testing.T) {
 		released := make(chan error, 1)
 		go func() { released <- c.Release(began.Add(time.Hour)) }()
 		synctest.Wait()
-		if err := c.SetWriteDeadline(began.Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, c.SetWriteDeadline(began.Add(time.Second)))
 		if err := <-released; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/internal/access/apikey"
+	"noncegate/test/lab/expect"
 )
 
 // store keeps keys in memory. Its clock is ahead of ours.
@@ -76,9 +77,7 @@ func (s *store) create(t *testing.T, principal string, lifetime time.Duration) (
 	t.Helper()
 	text, r := apikey.Generate(principal, lifetime)
 	k, err := s.CreateKey(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return text, k
 }
 
@@ -86,9 +85,7 @@ func open(t *testing.T, s *store) *apikey.Cache {
 	t.Helper()
 	s.generation = max(1, s.generation)
 	c, err := apikey.Open(t.Context(), s, apikey.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return c
 }
 

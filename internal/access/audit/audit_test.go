@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,17 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(t testing.TB, to io.Writer, cfg Config) *Log {
 	t.Helper()
 	l, err := New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: slog.LevelError}), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return l
 }
 
 func stop(t testing.TB, l *Log) {
 	t.Helper()
-	if err := l.Stop(context.Background()); err != nil {
-		t.Error(err)
-	}
+	expect.Check(t, l.Stop(context.Background()))
 }
 
 func lines(t testing.TB, text string) []map[string]any {

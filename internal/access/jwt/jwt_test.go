@@ -30,6 +30,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/internal/access/jwt"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,17 +62,13 @@ func set(t testing.TB, ids ...string) []byte {
 		s.Keys = append(s.Keys, jose.JSONWebKey{Key: signers()[id].Public(), KeyID: id, Use: "sig"})
 	}
 	text, err := json.Marshal(&s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return text
 }
 
 func write(t testing.TB, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(path, text, 0o600))
 }
 
 func config(keys string) jwt.Config {
@@ -81,9 +78,7 @@ func config(keys string) jwt.Config {
 func open(t testing.TB, cfg jwt.Config) *jwt.Verifier {
 	t.Helper()
 	v, err := jwt.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(v.Stop)
 	return v
 }
@@ -117,9 +112,7 @@ func sign(t testing.TB, alg string, key any, kid any, c gojwt.Claims) string {
 		token.Header["kid"] = kid
 	}
 	text, err := token.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return text
 }
 
@@ -177,16 +170,12 @@ func TestATokenThatIsWrongIsRefused(t *testing.T) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, signature, _ := strings.Cut(rest, ".")
 	der, err := x509.MarshalPKIXPublicKey(keys["rsa"].Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	critical := gojwt.NewWithClaims(gojwt.SigningMethodES256, claims())
 	critical.Header["kid"], critical.Header["crit"] = "p256", []string{"b64"}
 	criticalText, err := critical.SignedString(keys["p256"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range []struct {
 		name, token string
 		want        error
@@ -276,17 +265,11 @@ func TestASettingThatIsWrongStopsTheStart(t *testing.T) {
 		return path
 	}
 	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: signers()["p256"], KeyID: "p"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	short, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: small.Public()}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, c := range []struct {
 		change func(*jwt.Config)
 		want   string

@@ -33,9 +33,7 @@ defaultQuota: {requestsPerSecond: 50, burst: 200, connections: 5, subscriptions:
 func parse(t testing.TB, text string) *rights.Rights {
 	t.Helper()
 	r, err := rights.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/internal/access/ticket"
+	"noncegate/test/lab/expect"
 )
 
 // store keeps tickets in memory.
@@ -62,9 +63,7 @@ func open(t *testing.T, s *store, cfg ticket.Config) *ticket.Issuer {
 	t.Helper()
 	s.kept = map[ticket.Hash]ticket.Grant{}
 	o, err := ticket.Open(t.Context(), s, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return o
 }
 
@@ -134,9 +133,7 @@ func TestManyTicketsAtOnceAreAllRedeemed(t *testing.T) {
 		var texts []string
 		for range 500 {
 			text, _, err := o.Issue(t.Context(), alice)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			texts = append(texts, text)
 		}
 		var all sync.WaitGroup
@@ -156,9 +153,7 @@ func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 	o := open(t, s, ticket.Config{})
 	defer o.Stop()
 	text, _, err := o.Issue(t.Context(), alice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	s.err = errors.New("away")
 	if _, err := o.Redeem(t.Context(), text); !errors.Is(err, ticket.ErrUnavailable) {
 		t.Errorf("redeem: got %v", err)

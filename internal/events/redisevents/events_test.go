@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 )
 
@@ -185,9 +186,7 @@ func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
 	b.asks("x")
 	name := a.p.names[channelOf("x")]
 	for i, text := range []string{"hello", "noncegate1 o n 1\n{", "noncegate1 o n x"} {
-		if err := client.SPublish(t.Context(), name, text).Err(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, client.SPublish(t.Context(), name, text).Err())
 		await(t, "it to be counted", func() bool { return b.l.metrics.garbled.Load() == int64(i+1) })
 	}
 	a.commits("x", 1, 2)
@@ -201,9 +200,7 @@ func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
 // a server dies and comes back.
 func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 	c, err := redistest.StartCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	a, b := begin(t, c.URL(), "cluster", "a"), begin(t, c.URL(), "cluster", "b")
 	signers := make([]string, 40)
@@ -246,13 +243,9 @@ func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 
 	moved := signers[0]
 	slot, err := a.db.Client().ClusterKeySlot(t.Context(), a.p.names[channelOf(moved)]).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	from, err := c.Owner(t.Context(), int(slot))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	do(t, "move", func() error { return c.Move(t.Context(), int(slot), from, (from+1)%3) })
 	round()
 	await(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })

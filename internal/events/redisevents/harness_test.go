@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/redisdb"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
@@ -45,9 +46,7 @@ func begin(t testing.TB, url, database, name string) *node {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	db, err := redisdb.Open(ctx, url, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	n := &node{TB: t, db: db, told: make(map[string][]int64), missed: make(map[string]int64)}
 	n.p = NewPublisher(db.Client(), Config{Database: database, Node: name}, NewMetrics(prometheus.NewRegistry()), log)
 	n.l = Listen(db, n.p, n, log)
@@ -59,9 +58,7 @@ func (n *node) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, err := range []error{n.l.Stop(ctx), n.p.Stop(ctx), n.l.Stop(ctx), n.p.Stop(ctx)} {
-		if err != nil {
-			n.Error(err)
-		}
+		expect.Check(n, err)
 	}
 	_ = n.db.Close() // a second time it says that it is closed
 }
