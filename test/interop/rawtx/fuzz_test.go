@@ -32,7 +32,8 @@ func FuzzAgainstCoreTypes(f *testing.F) {
 func FuzzSignedAgainstCoreTypes(f *testing.F) {
 	for kind := range byte(5) {
 		f.Add(kind, byte(1), uint64(1), uint64(9), uint64(21000), []byte{1}, []byte{2}, []byte{3}, receiver[:], []byte("data"), uint16(2))
-		f.Add(kind, byte(2), uint64(11155111), uint64(1)<<40, uint64(1)<<63, []byte{}, maxWord.Bytes(), []byte{0x80}, []byte{}, []byte{}, uint16(0))
+		f.Add(kind, byte(2), uint64(11155111), uint64(1)<<40, uint64(1)<<63,
+			[]byte{}, maxWord.Bytes(), []byte{0x80}, []byte{}, []byte{}, uint16(0))
 	}
 	f.Fuzz(func(t *testing.T, kind, by byte, chainID, nonce, gas uint64, value, fee, tip, to, data []byte, lists uint16) {
 		if nonce == 1<<64-1 || len(data) > 100_000 {
@@ -59,27 +60,29 @@ func word(b []byte) *uint256.Int { return new(uint256.Int).SetBytes(b[:min(len(b
 
 // build makes the transaction of a kind: a type, or 5 for a legacy one without chain id.
 func build(t *testing.T, kind byte, chainID, nonce, gas uint64, value, fee, tip *uint256.Int, to, data []byte, lists uint16) types.TxData {
-	var target *common.Address
-	if len(to) > 0 || kind == types.BlobTxType || kind == types.SetCodeTxType {
-		a := common.BytesToAddress(to)
-		target = &a
+	address := common.BytesToAddress(to)
+	target := &address
+	if len(to) == 0 {
+		target = nil
 	}
-	id := uint256.NewInt(chainID)
+	id, n := uint256.NewInt(chainID), int(lists/16%4)+1
 	list := make(types.AccessList, lists%4)
 	for i := range list {
 		list[i] = types.AccessTuple{Address: common.Address{byte(i)}, StorageKeys: make([]common.Hash, lists/4%4)}
 	}
-	n := int(lists/16%4) + 1
 	switch kind {
 	case types.AccessListTxType:
-		return &types.AccessListTx{ChainID: id.ToBig(), Nonce: nonce, GasPrice: fee.ToBig(), Gas: gas, To: target, Value: value.ToBig(), Data: data, AccessList: list}
+		return &types.AccessListTx{ChainID: id.ToBig(), Nonce: nonce, GasPrice: fee.ToBig(), Gas: gas, To: target,
+			Value: value.ToBig(), Data: data, AccessList: list}
 	case types.DynamicFeeTxType:
-		return &types.DynamicFeeTx{ChainID: id.ToBig(), Nonce: nonce, GasTipCap: tip.ToBig(), GasFeeCap: fee.ToBig(), Gas: gas, To: target, Value: value.ToBig(), Data: data, AccessList: list}
+		return &types.DynamicFeeTx{ChainID: id.ToBig(), Nonce: nonce, GasTipCap: tip.ToBig(), GasFeeCap: fee.ToBig(), Gas: gas, To: target,
+			Value: value.ToBig(), Data: data, AccessList: list}
 	case types.BlobTxType:
-		return &types.BlobTx{ChainID: id, Nonce: nonce, GasTipCap: tip, GasFeeCap: fee, Gas: gas, To: *target, Value: value, Data: data, AccessList: list,
-			BlobFeeCap: tip, BlobHashes: sidecar(0, n).BlobHashes()}
+		return &types.BlobTx{ChainID: id, Nonce: nonce, GasTipCap: tip, GasFeeCap: fee, Gas: gas, To: address,
+			Value: value, Data: data, AccessList: list, BlobFeeCap: tip, BlobHashes: sidecar(0, n).BlobHashes()}
 	case types.SetCodeTxType:
-		tx := &types.SetCodeTx{ChainID: id, Nonce: nonce, GasTipCap: tip, GasFeeCap: fee, Gas: gas, To: *target, Value: value, Data: data, AccessList: list}
+		tx := &types.SetCodeTx{ChainID: id, Nonce: nonce, GasTipCap: tip, GasFeeCap: fee, Gas: gas, To: address,
+			Value: value, Data: data, AccessList: list}
 		for i := range n {
 			a := authorization(t, byte(i), []uint64{0, chainID, 3}[i%3], nonce^uint64(i))
 			a.V ^= byte(lists >> (8 + i)) // mostly none; else another signer, or none
@@ -96,16 +99,9 @@ func withHighS(t *testing.T, k *ecdsa.PrivateKey, data types.TxData, signer type
 	t.Helper()
 	tx := types.NewTx(data)
 	hash := signer.Hash(tx)
-	sig, err := crypto.Sign(hash[:], k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sig := must(crypto.Sign(hash[:], k))(t)
 	s := new(big.Int).Sub(crypto.S256().Params().N, new(big.Int).SetBytes(sig[32:64]))
 	s.FillBytes(sig[32:64])
 	sig[64] ^= 1
-	signed, err := tx.WithSignature(signer, sig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary(t, signed)
+	return must(must(tx.WithSignature(signer, sig))(t).MarshalBinary())(t)
 }

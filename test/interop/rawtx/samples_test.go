@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -28,44 +29,31 @@ var (
 	gwei     = big.NewInt(1_000_000_000)
 	maxWord  = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1))
 	someList = types.AccessList{
-		{Address: receiver, StorageKeys: []common.Hash{{}, {31: 1}, maxHash()}},
+		{Address: receiver, StorageKeys: []common.Hash{{}, {31: 1}, common.BigToHash(maxWord)}},
 		{Address: common.Address{19: 9}},
 	}
 )
 
-func maxHash() (h common.Hash) {
-	for i := range h {
-		h[i] = 0xff
+// must ends the test if there is an error: must(f())(tb).
+func must[V any](v V, err error) func(testing.TB) V {
+	return func(tb testing.TB) V {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return v
 	}
-	return h
 }
 
 // key returns one of the keys of the samples.
 func key(tb testing.TB, n byte) *ecdsa.PrivateKey {
 	tb.Helper()
-	k, err := crypto.ToECDSA(crypto.Keccak256([]byte{'k', n}))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return k
+	return must(crypto.ToECDSA(crypto.Keccak256([]byte{'k', n})))(tb)
 }
 
 func sign(tb testing.TB, k *ecdsa.PrivateKey, signer types.Signer, data types.TxData) []byte {
 	tb.Helper()
-	tx, err := types.SignNewTx(k, signer, data)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return binary(tb, tx)
-}
-
-func binary(tb testing.TB, tx *types.Transaction) []byte {
-	tb.Helper()
-	raw, err := tx.MarshalBinary()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return raw
+	return must(must(types.SignNewTx(k, signer, data))(tb).MarshalBinary())(tb)
 }
 
 func chain(id uint64) types.Signer {
@@ -134,16 +122,13 @@ func blobTx(n int, side *types.BlobTxSidecar) *types.BlobTx {
 func sidecar(version byte, n int) *types.BlobTxSidecar {
 	s := &types.BlobTxSidecar{Version: version, Blobs: make([]kzg4844.Blob, n)}
 	for i := range n {
-		c := kzg4844.Commitment{0xc0, 47: byte(i)}
-		s.Commitments = append(s.Commitments, c)
+		s.Commitments = append(s.Commitments, kzg4844.Commitment{0xc0, 47: byte(i)})
 	}
 	proofs := n
 	if version == types.BlobSidecarVersion1 {
 		proofs *= kzg4844.CellProofsPerBlob
 	}
-	for range proofs {
-		s.Proofs = append(s.Proofs, kzg4844.Proof{0xc0})
-	}
+	s.Proofs = slices.Repeat([]kzg4844.Proof{{0xc0}}, proofs)
 	return s
 }
 
@@ -158,32 +143,28 @@ func setCode(tb testing.TB, chainID uint64, auths ...types.SetCodeAuthorization)
 // authorization is signed by key n.
 func authorization(tb testing.TB, n byte, chainID, nonce uint64) types.SetCodeAuthorization {
 	tb.Helper()
-	a, err := types.SignSetCode(key(tb, n), types.SetCodeAuthorization{
-		ChainID: *uint256.NewInt(chainID), Address: common.Address{19: n}, Nonce: nonce})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return a
+	return must(types.SignSetCode(key(tb, n), types.SetCodeAuthorization{
+		ChainID: *uint256.NewInt(chainID), Address: common.Address{19: n}, Nonce: nonce}))(tb)
 }
 
 // spoiled are authorizations that nodes skip, each for another reason, and a good one.
 func spoiled(tb testing.TB) []types.SetCodeAuthorization {
 	tb.Helper()
-	highS := authorization(tb, 2, mainnet, 1)
-	highS.S.Sub(uint256.MustFromBig(crypto.S256().Params().N), &highS.S)
-	highS.V ^= 1
-	parity := authorization(tb, 2, mainnet, 2)
-	parity.V = 27
-	unsigned := authorization(tb, 2, mainnet, 3)
-	unsigned.R, unsigned.S = uint256.Int{}, uint256.Int{}
-	large := authorization(tb, 2, mainnet, 4)
-	large.R = *uint256.MustFromBig(maxWord)
-	noPoint := authorization(tb, 2, mainnet, 5)
-	noPoint.R = *uint256.NewInt(5) // no point of the curve has this x
-	hugeChain := authorization(tb, 2, mainnet, 6)
-	hugeChain.ChainID = *uint256.MustFromBig(maxWord)
+	wrong := func(nonce uint64, change func(*types.SetCodeAuthorization)) types.SetCodeAuthorization {
+		a := authorization(tb, 2, mainnet, nonce)
+		change(&a)
+		return a
+	}
 	return []types.SetCodeAuthorization{
-		highS, parity, unsigned, large, noPoint, hugeChain,
+		wrong(1, func(a *types.SetCodeAuthorization) { // a high s
+			a.S.Sub(uint256.MustFromBig(crypto.S256().Params().N), &a.S)
+			a.V ^= 1
+		}),
+		wrong(2, func(a *types.SetCodeAuthorization) { a.V = 27 }),
+		wrong(3, func(a *types.SetCodeAuthorization) { a.R, a.S = uint256.Int{}, uint256.Int{} }), // unsigned
+		wrong(4, func(a *types.SetCodeAuthorization) { a.R = *uint256.MustFromBig(maxWord) }),
+		wrong(5, func(a *types.SetCodeAuthorization) { a.R = *uint256.NewInt(5) }), // no point of the curve has this x
+		wrong(6, func(a *types.SetCodeAuthorization) { a.ChainID = *uint256.MustFromBig(maxWord) }),
 		authorization(tb, 2, 5, 7), authorization(tb, 2, mainnet, math.MaxUint64), authorization(tb, 4, mainnet, 8),
 	}
 }
