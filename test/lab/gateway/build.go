@@ -192,9 +192,18 @@ const ofGateway = `{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoF
 // lookAtSources has Go's test cache run the tests again when a source of the gateway has changed: it knows of the files that a test
 // itself looks at, and of no others.
 var lookAtSources = sync.OnceValue(func() error {
-	list, err := exec.Command("go", "list", "-deps", "-f", ofGateway, "noncegate/cmd/gateway").Output()
-	for file := range strings.FieldsSeq(string(list)) {
+	module, err := Module(context.Background())
+	if err != nil {
+		return err
+	}
+	list := exec.Command("go", "list", "-deps", "-f", ofGateway, "./cmd/gateway")
+	list.Dir = module // the tests may be of another module, which does not know all that the gateway is built from
+	files, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("list the gateway's sources: %w", err)
+	}
+	for file := range strings.FieldsSeq(string(files)) {
 		_, _ = os.Stat(file) // what it says goes into the cache
 	}
-	return err
+	return nil
 })
