@@ -36,14 +36,12 @@ import (
 //	status                         next and mined, and claimed N and gap N where there is one
 //	list                           nonce#attempt=STATUS/TX/chain …
 //	events TYPE                    the nonces of the events of that type so far
-//	kill                           the gateway is killed and started again
 //
 // At the chain, which is go-ethereum's:
 //
 //	sign TX N [bump=%] [cancel]    makes a transaction with a name
 //	give TX                        to the node itself: ok, or the beginning of the refusal
 //	where TX                       pending, mined, …
-//	mining                         from now on a block comes every half second
 //	block [N]; empty [N]; reorg DEPTH keep|lose; drop TX; finalize
 //	authorize N                    account 1 sends an EIP-7702 authorization of account 0's nonce N
 //	fault METHOD KIND; refuse; accept; clear; lag N; catchup     of the first node
@@ -255,11 +253,6 @@ func (s *scenario) atGateway(words []string) string {
 	switch words[0] {
 	case "events":
 		return s.heard(words[1])
-	case "kill":
-		s.gw.kill()
-		s.gw = s.gw.again()
-		s.connect()
-		return ""
 	}
 	if method == "" {
 		s.t.Fatalf("what is %q?", words)
@@ -388,8 +381,6 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 		for range count {
 			s.sim.Commit()
 		}
-	case "mining":
-		every(s.t, 500*time.Millisecond, func() { s.sim.Commit() })
 	case "empty":
 		for range count {
 			s.sim.CommitEmpty()

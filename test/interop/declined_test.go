@@ -175,6 +175,15 @@ func (r *door) refuse(w http.ResponseWriter, in *http.Request, body []byte) {
 	_, _ = w.Write(answer)
 }
 
+// chainStatus is what nonce_status says of an account on a chain.
+type chainStatus struct {
+	Next  uint64
+	Chain struct {
+		Mined uint64
+		Gap   *struct{ Nonce int64 }
+	}
+}
+
 // Three payments of a wallet, of which the node declines the first once: with the gateway never
 // fewer are mined than without it, each is executed once, and the account goes on.
 func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
