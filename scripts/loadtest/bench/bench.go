@@ -30,15 +30,15 @@ import (
 	"noncegate/test/lab/pgtest"
 )
 
-// Config says what to measure and how long.
+// Config says what to measure and how long. Its tags are those of the command line.
 type Config struct {
-	Only     []string      // names of rows, or all; empty: those that are not long
-	Rounds   int           // of each scene, at least 1
-	Warmup   time.Duration // after the last connection is open and before measuring
-	Duration time.Duration // measured, above 0; a scene may take a multiple of it
-	Idle     time.Duration // how long connections are left alone before their memory is read
-	Soak     time.Duration // how long the soak lasts, without the search for its peak
-	Progress io.Writer     // gets a line for each measurement
+	Rows     []string      `placeholder:"NAME,…" help:"Rows to measure, or all. Default: all but the soak and the one that fills a database first. docs/bench.md lists them."`
+	Rounds   int           `default:"5" help:"How often each side is measured; every second round goes backwards."`
+	Warmup   time.Duration `default:"1s" help:"Time before measuring, once all connections are open."`
+	Duration time.Duration `default:"5s" help:"Time measured; some rows take a multiple of it."`
+	Idle     time.Duration `default:"15s" help:"How long connections are left alone before their memory is read."`
+	Soak     time.Duration `default:"10m" help:"How long the soak lasts. Its peak is found before, in three tenths of the time."`
+	Progress io.Writer     `kong:"-"` // gets a line for each measurement
 }
 
 const (
@@ -50,12 +50,10 @@ const (
 	cleanTimeout = time.Minute
 )
 
-// ConfigError says which flag breaks which rule.
-type ConfigError struct{ Flag, Rule string }
+// ErrConfig says that a flag breaks a rule, which its error names.
+var ErrConfig = errors.New("")
 
-func (e *ConfigError) Error() string { return e.Flag + " " + e.Rule }
-
-// validate returns a *ConfigError for the first flag that breaks its rule.
+// validate returns an ErrConfig for the first rule that is broken.
 func (c *Config) validate(scenes []*scene) error {
 	longest := 1
 	for _, s := range scenes {
@@ -63,13 +61,13 @@ func (c *Config) validate(scenes []*scene) error {
 	}
 	switch {
 	case c.Rounds < 1 || c.Rounds > 1000:
-		return &ConfigError{"--rounds", "must be 1 to 1000"}
+		return fmt.Errorf("%w--rounds must be 1 to 1000", ErrConfig)
 	case c.Warmup < 0 || c.Idle < 0 || c.Idle > maxIdle:
-		return &ConfigError{"--warmup and --idle", fmt.Sprintf("must not be negative, and --idle at most %v: nobody answers pings meanwhile", maxIdle)}
+		return fmt.Errorf("%w--warmup and --idle must not be negative, and --idle at most %v: no ping is answered meanwhile", ErrConfig, maxIdle)
 	case c.Duration <= 0 || c.Soak <= 0:
-		return &ConfigError{"--duration and --soak", "must be above 0"}
+		return fmt.Errorf("%w--duration and --soak must be above 0", ErrConfig)
 	case c.Warmup+time.Duration(longest)*c.Duration > maxMeasured:
-		return &ConfigError{"--warmup", fmt.Sprintf("and %d times --duration must be at most %v together, so that no hold expires", longest, maxMeasured)}
+		return fmt.Errorf("%w--warmup and %d times --duration must be at most %v together, so that no hold expires", ErrConfig, longest, maxMeasured)
 	}
 	return nil
 }
@@ -78,7 +76,7 @@ func (c *Config) validate(scenes []*scene) error {
 // error; neither is the end of ctx, after which the report is what was measured until then,
 // Interrupted.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
-	chosen, err := chooseRows(c.Only)
+	chosen, err := chooseRows(c.Rows)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,23 +25,25 @@ import (
 // void; an error says that there is none.
 type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error)
 
-// plain is the load as it is, of which nothing may be refused. A gateway of the performance
-// engine must still have it afterwards.
-func plain(ctx context.Context, _ *arena, on servers, l traffic.Load) (Sample, error) {
-	s, err := loaded(ctx, on, 0, l)
+// plain is the load as it is, of which nothing may be refused. A gateway of the performance engine
+// must still have it afterwards.
+func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+	s, err := loaded(ctx, 0, l)
 	if err != nil || on[0].kind != engineFar {
 		return s, err
 	}
-	state, err := on[0].askEngine(ctx, http.MethodGet, "/engine", nil)
-	if err == nil && state != performance {
-		s.Void = "the gateway has left the engine: it is " + state
+	status, err := a.gateway(ctx, "engine", "status", "--admin", on[0].admin)
+	if err == nil && !engineState.MatchString(status) {
+		s.Void = "the gateway has left the engine: " + status
 	}
 	return s, err
 }
 
-// loaded makes loads at the same time, and tells of them as of one, with the latency of the
-// worst. A share of the requests may be refused.
-func loaded(ctx context.Context, on servers, refusable float64, loads ...traffic.Load) (sum Sample, err error) {
+var engineState = regexp.MustCompile(`(?m)^state +PERFORMANCE$`)
+
+// loaded makes loads at the same time, and tells of them as of one. A share of the requests may be
+// refused.
+func loaded(ctx context.Context, refusable float64, loads ...traffic.Load) (sum Sample, err error) {
 	runs := make([]*result.Run, len(loads))
 	var g errgroup.Group
 	for i, l := range loads {
@@ -54,43 +55,39 @@ func loaded(ctx context.Context, on servers, refusable float64, loads ...traffic
 	for _, r := range runs {
 		sum.add(sampleOf(r, refusable))
 	}
-	sum.Resident = on.resident()
 	return sum, nil
 }
 
-// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share
-// was refused, or anything was lost, no figure counts: it answered less than it was asked.
+// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share was
+// refused, or anything was lost, no figure counts: it answered less than it was asked.
 func sampleOf(r *result.Run, refusable float64) Sample {
 	handOuts := r.Methods[traffic.Allocate.String()].LatencyMs
-	s := Sample{
-		Acknowledged: r.Acknowledged, PerSecond: r.PerSecond, P50Ms: r.LatencyMs.P50, P99Ms: r.LatencyMs.P99,
-		HandOutP50Ms: handOuts.P50, HandOutP99Ms: handOuts.P99,
-	}
-	var reasons []string
-	if n := r.Refusals(); n > 0 {
+	s := Sample{Figures: map[Figure]float64{
+		perSecond: r.PerSecond, p50: r.LatencyMs.P50, p99: r.LatencyMs.P99, handOutP50: handOuts.P50, handOutP99: handOuts.P99,
+	}}
+	n := r.Refusals()
+	if n > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d refused", n))
-		if float64(n) > refusable*float64(r.Acknowledged+n) {
-			reasons = append(reasons, "refused: "+report.Tally(r.Refused))
-		}
 	}
-	if len(r.Lost) > 0 {
-		reasons = append(reasons, "connections lost: "+report.Tally(r.Lost))
+	switch {
+	case float64(n) > refusable*float64(r.Acknowledged+n):
+		s.Void = "refused: " + report.Tally(r.Refused)
+	case len(r.Lost) > 0:
+		s.Void = "connections lost: " + report.Tally(r.Lost)
+	case r.Failed+r.Unsent > 0:
+		s.Void = fmt.Sprintf("%d requests unanswered, %d never sent", r.Failed, r.Unsent)
+	case r.Acknowledged == 0:
+		s.Void = "nothing was acknowledged"
 	}
-	if r.Failed+r.Unsent > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d requests unanswered, %d never sent", r.Failed, r.Unsent))
-	}
-	if r.Acknowledged == 0 {
-		reasons = append(reasons, "nothing was acknowledged")
-	}
-	s.Void = strings.Join(reasons, "; ")
 	return s
 }
 
 // idle opens the load's connections, sends one request on each, leaves them alone for a while,
 // and reads what memory the server has come to have for them.
 func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
-	if on[0].atStart == 0 {
-		return Sample{}, errors.New("resident memory is read from /proc, which only Linux has")
+	start, err := on[0].resident(ctx)
+	if err != nil {
+		return Sample{}, err
 	}
 	release, err := l.OpenIdle(ctx)
 	if err != nil {
@@ -100,8 +97,18 @@ func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 	if err := process.Sleep(ctx, a.Idle); err != nil {
 		return Sample{}, err
 	}
-	now := on.resident()
-	return Sample{Acknowledged: int64(l.Connections), Resident: now, PerConnection: (now - on[0].atStart) / float64(l.Connections)}, nil
+	now, err := on[0].resident(ctx)
+	return Sample{Figures: map[Figure]float64{perConnection: (now - start) / float64(l.Connections)}}, err
+}
+
+// resident is a gateway's memory in bytes, as it says.
+func (s *server) resident(ctx context.Context) (float64, error) {
+	is, err := observe.Gauges(ctx, s.admin+"/metrics")
+	bytes := is["process_resident_memory_bytes"]
+	if err == nil && bytes == 0 {
+		err = errors.New("the gateway does not tell its resident memory on this system")
+	}
+	return bytes, err
 }
 
 const (
@@ -130,7 +137,7 @@ func slow(misbehave bool) drive {
 		if misbehave {
 			l.BeginMeasure = group.Misbehave
 		}
-		sample, err := loaded(ctx, on, busyShare, l)
+		sample, err := loaded(ctx, busyShare, l)
 		if misbehave {
 			sample.Notes = append(sample.Notes, fmt.Sprintf("%d slow clients kicked", group.Stop().Kicked))
 		}
@@ -164,7 +171,7 @@ func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample
 		part.Signers.Accounts = append(part.Signers.Accounts, int64(account))
 		part.Signers.Count = len(part.Signers.Accounts)
 	}
-	return loaded(ctx, on, 0, parts...)
+	return loaded(ctx, 0, parts...)
 }
 
 // awaitBalance waits until every node owns shards and none has moved for a while, and tells
@@ -196,9 +203,6 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 	return owners, err
 }
 
-// pass is the verdict of a soak in which nothing was wrong.
-const pass = "PASS"
-
 // deadUnit is how many dead rows weigh as a millisecond does where a queue is said to grow:
 // what nobody notices.
 const deadUnit = 1000
@@ -207,7 +211,7 @@ const deadUnit = 1000
 // gateway and PostgreSQL say meanwhile.
 func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
 	l.Subscribers, l.Duration = 2, 3*a.Soak/10
-	peak, err := loaded(ctx, on, 0, l)
+	peak, err := loaded(ctx, 0, l)
 	if err != nil || peak.Void != "" {
 		peak.Void = "the lasting peak: " + peak.Void
 		return peak, err
@@ -217,7 +221,7 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 		return Sample{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, a.Soak
+	l.Inflight, l.Rate, l.Duration = 1, peak.Figures[perSecond]/2, a.Soak
 	queues := observe.Pages{URLs: []string{on[0].admin + "/metrics"}}.Start(ctx)
 	defer queues.End()
 	var dead []result.Point
@@ -235,13 +239,12 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 	}
 	r.Nodes = queues.End()
 	s := sampleOf(r, 0)
-	s.Resident = on.resident()
-	s.Notes = append(s.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.PerSecond)))
+	s.Notes = append(s.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.Figures[perSecond])))
 	s.judgeSoak(r, observe.GrowthOf(dead, nil, a.Soak))
 	return s, nil
 }
 
-// judgeSoak sets the verdict. What makes another sample void is what a soak fails by; one that
+// judgeSoak sets whether it passed. What makes another sample void is what a soak fails by; one that
 // is too short to tell is void.
 func (s *Sample) judgeSoak(r *result.Run, dead result.Growth) {
 	var failed []string
@@ -261,8 +264,8 @@ func (s *Sample) judgeSoak(r *result.Run, dead result.Growth) {
 		failed = append(failed, fmt.Sprintf("dead rows grow: median %s in the first third, %s in the last",
 			whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird)))
 	}
-	s.Verdict = pass
+	s.Figures[passed] = 1
 	if len(failed) > 0 {
-		s.Verdict = "FAIL: " + strings.Join(failed, "; ")
+		s.Figures[passed], s.Notes = -1, append(failed, s.Notes...)
 	}
 }

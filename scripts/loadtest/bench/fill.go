@@ -34,17 +34,8 @@ func (a *arena) fullDatabase(ctx context.Context) (string, error) {
 		return "", err
 	}
 	url := a.pg.URL(name)
-	migrate, err := a.room.Start("migrate.log", cleanEnvironment(), a.room.Dir()+"/gateway", "migrate", "--store", url)
-	if err != nil {
+	if _, err := a.gateway(ctx, "migrate", "--store", url); err != nil {
 		return "", err
-	}
-	select {
-	case <-migrate.Exited():
-	case <-ctx.Done():
-		return "", context.Cause(ctx) // the room ends it
-	}
-	if err := migrate.Err(); err != nil {
-		return "", fmt.Errorf("gateway migrate: %w\n%s", err, migrate.LogTail(logBytes))
 	}
 	if err := fill(ctx, url, fullSigners, fullEach); err != nil {
 		return "", fmt.Errorf("fill a database: %w", err)
@@ -105,10 +96,6 @@ func fill(ctx context.Context, url string, signers, each int) error {
 			return err
 		}
 	}
-	for _, statement := range []string{"VACUUM (ANALYZE)", "CHECKPOINT"} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = conn.Exec(ctx, "VACUUM (ANALYZE)")
+	return err
 }

@@ -18,21 +18,20 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Report is everything a bench found out. Its JSON form is what machines read, so a field
-// keeps its name.
+// Report is everything a bench found out. Its JSON form is what machines read, so a field keeps its
+// name.
 type Report struct {
 	Host     Host              `json:"host"`
 	Settings map[string]string `json:"settings"` // of the bench and of the servers
 	Seconds  float64           `json:"seconds"`
-	// Interrupted says that the bench was ended from outside: rows have fewer rounds than
-	// asked for, or none.
+	// Interrupted says that the bench was ended from outside: rows have fewer rounds than asked for,
+	// or none.
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Rows        []Row   `json:"rows"`
 	Scenes      []Scene `json:"scenes"`
 }
 
-// Row is a figure of one side over that of another, or alone, and its target: one of the two
-// bounds.
+// Row is a figure of one side over that of another, or alone, and its target: one of the two bounds.
 type Row struct {
 	Name    string    `json:"name"`
 	What    string    `json:"what"`
@@ -70,39 +69,11 @@ type Side struct {
 	Samples []Sample `json:"samples"` // one a round
 }
 
-// Sample is what one measurement found. A figure that was not measured is 0.
+// Sample is what one measurement found.
 type Sample struct {
-	Acknowledged  int64    `json:"acknowledged"`
-	PerSecond     float64  `json:"perSecond"` // acknowledged
-	P50Ms         float64  `json:"p50Ms"`
-	P99Ms         float64  `json:"p99Ms"`
-	HandOutP50Ms  float64  `json:"handOutP50Ms"`
-	HandOutP99Ms  float64  `json:"handOutP99Ms"`
-	Resident      float64  `json:"residentBytes,omitempty"`      // of the servers, right after the load
-	PerConnection float64  `json:"bytesPerConnection,omitempty"` // resident memory that an idle connection adds
-	Notes         []string `json:"notes,omitempty"`
-	Verdict       string   `json:"verdict,omitempty"` // of a soak: PASS, or FAIL and why
-	Void          string   `json:"void,omitempty"`    // why the figures count for nothing; empty: they do
-}
-
-// add takes in what another load found at the same time.
-func (s *Sample) add(o Sample) {
-	s.Acknowledged += o.Acknowledged
-	s.PerSecond += o.PerSecond
-	s.P50Ms, s.P99Ms = max(s.P50Ms, o.P50Ms), max(s.P99Ms, o.P99Ms)
-	s.HandOutP50Ms, s.HandOutP99Ms = max(s.HandOutP50Ms, o.HandOutP50Ms), max(s.HandOutP99Ms, o.HandOutP99Ms)
-	s.Notes, s.Void = append(s.Notes, o.Notes...), cmp.Or(s.Void, o.Void)
-}
-
-// String is the sample in a line.
-func (s Sample) String() string {
-	switch {
-	case s.Void != "":
-		return "VOID: " + s.Void
-	case s.PerConnection != 0:
-		return perConnection.write(s.PerConnection) + " a connection"
-	}
-	return strings.TrimSpace(fmt.Sprintf("%s/s, p50 %s ms, p99 %s ms %s", whole(s.PerSecond), fixed(s.P50Ms), fixed(s.P99Ms), s.Verdict))
+	Figures map[Figure]float64 `json:"figures"`
+	Notes   []string           `json:"notes,omitempty"`
+	Void    string             `json:"void,omitempty"` // why the figures count for nothing; empty: they do
 }
 
 // Figure is one number of a sample, by its name in JSON.
@@ -110,24 +81,14 @@ type Figure string
 
 // The figures of rows.
 const (
-	perSecond     Figure = "perSecond"
+	perSecond     Figure = "perSecond" // acknowledged
 	p50           Figure = "p50Ms"
 	p99           Figure = "p99Ms"
 	handOutP50    Figure = "handOutP50Ms"
 	handOutP99    Figure = "handOutP99Ms"
-	perConnection Figure = "bytesPerConnection"
-	passed        Figure = "verdict" // 1 for PASS, and -1 for FAIL: what is 0 was not measured
+	perConnection Figure = "bytesPerConnection" // resident memory that an idle connection adds
+	passed        Figure = "passed"             // 1 of a soak in which nothing was wrong, else -1
 )
-
-func (f Figure) of(s Sample) float64 {
-	if f == passed && s.Verdict != pass {
-		return -1
-	}
-	return map[Figure]float64{
-		perSecond: s.PerSecond, p50: s.P50Ms, p99: s.P99Ms, handOutP50: s.HandOutP50Ms, handOutP99: s.HandOutP99Ms,
-		perConnection: s.PerConnection, passed: 1,
-	}[f]
-}
 
 // write is a figure that stands alone.
 func (f Figure) write(v float64) string {
@@ -137,32 +98,60 @@ func (f Figure) write(v float64) string {
 	case perConnection:
 		return strconv.FormatFloat(v/(1<<10), 'f', 1, 64) + " KiB"
 	case passed:
-		return map[bool]string{true: pass, false: "FAIL"}[v > 0]
+		return map[bool]string{true: "PASS", false: "FAIL"}[v > 0]
 	}
 	return fixed(v) + " ms"
 }
 
-// IsVoid reports whether a row counts for nothing, and why the first one does.
-func (r *Report) IsVoid() (why string, void bool) {
-	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Verdict == Void })
-	if i < 0 {
-		return "", false
+// add takes in what another load found at the same time: the sum of what they carry, and the latency
+// of the worse.
+func (s *Sample) add(o Sample) {
+	if s.Figures == nil {
+		s.Figures = make(map[Figure]float64)
 	}
-	return r.Rows[i].Name + ": " + r.Rows[i].Why, true
+	for f, v := range o.Figures {
+		s.Figures[f] = max(s.Figures[f], v)
+		if f == perSecond {
+			s.Figures[f] += min(s.Figures[f], v)
+		}
+	}
+	s.Notes, s.Void = append(s.Notes, o.Notes...), cmp.Or(s.Void, o.Void)
 }
 
-// judge fills in values, median and verdict. A round in which a side was void gives no value
-// and makes the row void.
+// String is the sample in a line.
+func (s Sample) String() string {
+	if s.Void != "" {
+		return "VOID: " + s.Void
+	}
+	var texts []string
+	for _, f := range slices.Sorted(maps.Keys(s.Figures)) {
+		texts = append(texts, string(f)+" "+f.write(s.Figures[f]))
+	}
+	return strings.Join(append(texts, s.Notes...), ", ")
+}
+
+// IsVoid reports whether a row counts for nothing, and why the first one does.
+func (r *Report) IsVoid() (why string, void bool) {
+	for _, row := range r.Rows {
+		if row.Verdict == Void {
+			return row.Name + ": " + row.Why, true
+		}
+	}
+	return "", false
+}
+
+// judge fills in values, median and verdict. A round in which a side was void gives no value and
+// makes the row void.
 func (r Row) judge(scenes []Scene) Row {
 	over, under := find(scenes, r.Scene, r.Over), find(scenes, r.Scene, r.Under)
 	for i, sample := range over {
-		value, err := r.Figure.of(sample), sample.Void
+		value, err := sample.Figures[r.Figure], sample.Void
 		if r.Under != "" {
 			if i == len(under) {
 				break // interrupted amid a round
 			}
 			err = cmp.Or(err, under[i].Void)
-			if divisor := r.Figure.of(under[i]); divisor > 0 {
+			if divisor := under[i].Figures[r.Figure]; divisor > 0 {
 				value /= divisor
 			} else {
 				err = cmp.Or(err, "nothing to divide by")
@@ -205,7 +194,7 @@ func find(scenes []Scene, scene, side string) []Sample {
 func (f Figure) median(samples []Sample) string {
 	var values []float64
 	for _, s := range samples {
-		if v := f.of(s); s.Void == "" && v != 0 {
+		if v, measured := s.Figures[f]; measured && s.Void == "" {
 			values = append(values, v)
 		}
 	}
@@ -232,60 +221,52 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	if r.Interrupted {
 		fmt.Fprint(w, "Interrupted: this is what was measured until then.\n\n")
 	}
-	if err := r.rowTable().Markdown(w); err != nil {
+	t := report.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
+	for _, row := range r.Rows {
+		t.Rows = append(t.Rows, row.cells(r.Scenes))
+	}
+	if err := t.Markdown(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	return r.sceneTable().Markdown(w)
-}
-
-func (r *Report) rowTable() report.Table {
-	t := report.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
-	for _, row := range r.Rows {
-		write := row.Figure.write
-		if row.Under != "" {
-			write = fixed
-		}
-		target := "≥ " + write(row.AtLeast)
-		if row.AtMost > 0 {
-			target = "≤ " + write(row.AtMost)
-		}
-		median, span, figures := "–", "–", row.Figure.median(find(r.Scenes, row.Scene, row.Over))
-		if len(row.Values) > 0 {
-			median = write(row.Median)
-			span = fmt.Sprintf("%s … %s (%d)", write(slices.Min(row.Values)), write(slices.Max(row.Values)), len(row.Values))
-		}
-		if row.Under != "" {
-			figures += " ÷ " + row.Figure.median(find(r.Scenes, row.Scene, row.Under))
-		}
-		t.Rows = append(t.Rows, []string{row.What, target, median, span, strings.TrimSuffix(row.Verdict+": "+oneLine(row.Why), ": "), figures})
-	}
-	return t
-}
-
-// sceneTable has the medians of each side.
-func (r *Report) sceneTable() report.Table {
-	t := report.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "MiB", "notes"}}
+	t = report.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "notes"}}
 	for _, scene := range r.Scenes {
 		for _, side := range scene.Sides {
-			notes, mib := "", "–"
-			if last := len(side.Samples) - 1; last >= 0 {
-				s := side.Samples[last]
-				notes = oneLine(strings.Join(append(slices.DeleteFunc([]string{s.Void, s.Verdict}, func(n string) bool { return n == "" }), s.Notes...), "; "))
-				mib = fixed(s.Resident / (1 << 20))
+			notes := ""
+			if n := len(side.Samples); n > 0 {
+				notes = strings.Join(append(side.Samples[n-1].Notes, side.Samples[n-1].Void), "; ")
 			}
 			t.Rows = append(t.Rows, []string{
-				scene.Name + ", " + side.Name, perSecond.median(side.Samples), p50.median(side.Samples), p99.median(side.Samples), mib, notes,
+				scene.Name + ", " + side.Name, perSecond.median(side.Samples), p50.median(side.Samples), p99.median(side.Samples), oneLine(notes),
 			})
 		}
 	}
-	return t
+	return t.Markdown(w)
+}
+
+func (r *Row) cells(scenes []Scene) []string {
+	write := r.Figure.write
+	figures := write(r.Median)
+	if r.Under != "" {
+		write = fixed
+		figures = r.Figure.median(find(scenes, r.Scene, r.Over)) + " ÷ " + r.Figure.median(find(scenes, r.Scene, r.Under))
+	}
+	target := "≥ " + write(r.AtLeast)
+	if r.AtMost > 0 {
+		target = "≤ " + write(r.AtMost)
+	}
+	median, span := "–", "–"
+	if len(r.Values) > 0 {
+		median = write(r.Median)
+		span = fmt.Sprintf("%s … %s (%d)", write(slices.Min(r.Values)), write(slices.Max(r.Values)), len(r.Values))
+	}
+	return []string{r.What, target, median, span, oneLine(r.Verdict + ": " + r.Why), figures}
 }
 
 // oneLine is the first line of a text, safe in a cell.
 func oneLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
-	return strings.ReplaceAll(line, "|", "/")
+	return strings.TrimRight(strings.ReplaceAll(line, "|", "/"), ":; ")
 }
 
 func whole(v float64) string { return humanize.Comma(int64(v + 0.5)) }

@@ -130,7 +130,7 @@ func chooseRows(names []string) (chosen []Row, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, &ConfigError{"--rows", fmt.Sprintf("knows no %q, only %s", name, strings.Join(known, ", "))}
+			return nil, fmt.Errorf("%w--rows knows no %q, only %s", ErrConfig, name, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

@@ -3,19 +3,19 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
@@ -151,8 +151,6 @@ type server struct {
 	url    string // of its WebSocket
 	admin  string // URL of its private side, where it has one
 	proc   *guarded.Process
-	// atStart is its resident memory before any connection, in bytes; 0 where there is no /proc.
-	atStart float64
 }
 
 // servers are those of a side, which share a store.
@@ -186,10 +184,9 @@ func (a *arena) startServers(ctx context.Context, side *side, st *store) (all se
 		if err := s.await(ctx, ready); err != nil {
 			return all, fmt.Errorf("%s: %w\n%s", side.server, err, s.proc.LogTail(logBytes))
 		}
-		s.atStart = residentBytes(s.proc.PID())
 	}
 	if side.server == engineFar {
-		err = all[0].enterEngine(ctx)
+		_, err = a.gateway(ctx, "engine", "switch", "performance", "--wait", "--admin", all[0].admin)
 	}
 	return all, err
 }
@@ -244,62 +241,24 @@ func (all servers) urls() (urls []string) {
 	return urls
 }
 
-// resident is the memory of all, in bytes.
-func (all servers) resident() (sum float64) {
-	for _, s := range all {
-		sum += residentBytes(s.proc.PID())
-	}
-	return sum
-}
-
 // stop asks all servers to end, and waits.
 func (all servers) stop() error {
-	errs := make(chan error, len(all))
+	var stopping errgroup.Group
 	for _, s := range all {
-		go func() { errs <- s.proc.End(syscall.SIGTERM, stopTimeout) }()
+		stopping.Go(func() error { return s.proc.End(syscall.SIGTERM, stopTimeout) })
 	}
-	var joined error
-	for range all {
-		joined = errors.Join(joined, <-errs)
-	}
-	return joined
+	return stopping.Wait()
 }
 
-const performance = "PERFORMANCE"
-
-// enterEngine has the gateway go up to the performance engine, and waits until it has.
-func (s *server) enterEngine(ctx context.Context) error {
+// gateway runs a small command of the gateway's, and returns what it says.
+func (a *arena) gateway(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if _, err := s.askEngine(ctx, http.MethodPost, "/engine/switch", map[string]string{"to": "performance"}); err != nil {
-		return fmt.Errorf("switch to the performance engine: %w", err)
-	}
-	return process.Until(ctx, func() (bool, error) {
-		state, err := s.askEngine(ctx, http.MethodGet, "/engine", nil)
-		return state == performance, err
-	})
-}
-
-// askEngine asks the gateway's private side, and returns the state of the engine that it tells.
-func (s *server) askEngine(ctx context.Context, method, path string, question any) (state string, err error) {
-	body, err := json.Marshal(question)
+	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), args...)
+	cmd.Env = cleanEnvironment()
+	said, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", err
+		err = fmt.Errorf("gateway %s: %w\n%s", args[0], err, said)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.admin+path, bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	var said struct{ State, Error string }
-	err = json.NewDecoder(res.Body).Decode(&said)
-	if res.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers %s: %s", path, res.Status, said.Error)
-	}
-	return said.State, err
+	return string(said), err
 }

@@ -1,19 +1,17 @@
-// Package observe reads what gateways say of themselves while a load runs: their /metrics page,
-// once a second. At the end it tells for each how long its stages took, whether one of their
-// queues grew, which counters moved, and how much memory the process held.
+// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once
+// a second. At the end it tells for each how long its stages took, whether one of their queues grew,
+// which counters moved, and how much memory the process held.
 //
-// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts
-// or answers nonsense costs figures and a sentence in result.Node.Missing, nothing else. One
-// reading at a time goes to each gateway, and its answer is bounded in time and bytes. What a
-// process counted between its last reading and its end is lost, and percentiles are as fine as
-// the gateway's buckets.
-//
-// Start starts one goroutine for each gateway, and End stops them and waits.
+// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or
+// answers nonsense costs figures and a sentence in result.Node.Missing, nothing else. One reading at
+// a time goes to each gateway, and its answer is bounded in time and bytes. What a process counted
+// between its last reading and its end is lost, and percentiles are as fine as the gateway's buckets.
 package observe
 
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -23,6 +21,15 @@ import (
 
 const interval = time.Second
 
+// stages are the histograms that become stages, in the order of a request's way.
+var stages = []struct{ metric, name string }{
+	{"noncegate_worker_queue_seconds", "workerQueueMs"},
+	{"noncegate_commit_seconds", "commitMs"},
+	{"noncegate_encode_queue_seconds", "encodeQueueMs"},
+	{"noncegate_write_queue_seconds", "writeQueueMs"},
+	{"noncegate_postdb_queue_seconds", "postDbQueueMs"},
+}
+
 // Pages are the /metrics of gateways, and what is shown there.
 type Pages struct {
 	URLs   []string
@@ -30,68 +37,57 @@ type Pages struct {
 	TLS    *tls.Config // of https addresses
 }
 
-// Observer reads a number of gateways. Make it with Start. Its methods may be called from any
-// goroutine.
+// Observer reads a number of gateways. Its methods may be called from any goroutine.
 type Observer struct {
 	nodes   []*node
-	begin   []chan time.Time // one for each node: the measured time begins
-	ctx     context.Context  // the caller's: what is left to read at the end is read under its values
+	ctx     context.Context // the caller's: the last reading has its values
+	running context.Context
 	stop    context.CancelFunc
 	release func()
-	wait    sync.WaitGroup
+	wait    sync.WaitGroup // a goroutine for each gateway, from Begin to End
 
-	once  sync.Once // of Begin
-	end   sync.Once
-	found []result.Node // set by the first End
+	begin, end sync.Once
+	found      []result.Node // set by the first End
 }
 
-// Start begins to read the pages. Readings stop when ctx ends; End must be called in any case.
-// Without URLs it does nothing, at no cost.
+// Start makes an observer of the pages. Readings stop when ctx ends; End must be called in any case.
 func (p Pages) Start(ctx context.Context) *Observer {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.TLS}
 	client := &http.Client{Transport: transport}
-	o := start(ctx, p.URLs, func(ctx context.Context, url string) (*reading, error) {
-		return read(ctx, client, p.Header, url)
-	})
+	o := start(ctx, p.URLs, func(ctx context.Context, url string) (*reading, error) { return read(ctx, client, p.Header, url) })
 	o.release = transport.CloseIdleConnections
 	return o
 }
 
 // start is Start with what it reads with.
 func start(ctx context.Context, urls []string, read reader) *Observer {
-	running, stop := context.WithCancel(ctx)
-	o := &Observer{ctx: ctx, stop: stop, release: func() {}}
+	o := &Observer{ctx: ctx, release: func() {}}
+	o.running, o.stop = context.WithCancel(ctx)
 	for _, url := range urls {
-		n, begin := &node{url: url, get: read}, make(chan time.Time, 1)
-		o.nodes, o.begin = append(o.nodes, n), append(o.begin, begin)
-		o.wait.Go(func() { n.follow(running, begin) })
+		o.nodes = append(o.nodes, &node{url: url, get: read, grown: map[string]float64{}, total: buckets{}, pending: buckets{}, seconds: map[string][]result.Point{}})
 	}
 	return o
 }
 
-// Begin says that the measured time begins now: what was counted before is left out. It returns
-// at once; the gateways are read right after. Only the first call counts.
+// Begin says that the measured time begins now: what was counted before is left out. It returns at
+// once; the gateways are read right after. Only the first call counts.
 func (o *Observer) Begin() {
-	o.once.Do(func() {
-		for _, begin := range o.begin {
-			begin <- time.Now() // has room: this is the only sender, and sends once
+	o.begin.Do(func() {
+		for _, n := range o.nodes {
+			n.began = time.Now()
+			o.wait.Go(func() { n.follow(o.running) })
 		}
 	})
 }
 
-// End says that the measured time ends now, reads every gateway a last time (also after the end
-// of the context given to Start; it takes at most two seconds), stops all goroutines, waits for
-// them, and returns the figures in the order of the URLs. Without Begin the nodes have no figures
-// and say why. A further call returns the same.
+// End says that the measured time ends now, reads every gateway a last time (also after the end of
+// the context given to Start; it takes at most two seconds), and returns the figures in the order of
+// the URLs. Without Begin the nodes have no figures and say why. A further call returns the same.
 func (o *Observer) End() []result.Node {
 	o.end.Do(func() {
 		o.stop()
 		o.wait.Wait()
-		for i, n := range o.nodes {
-			select {
-			case n.began = <-o.begin[i]: // it was stopped before it heard of it
-			default:
-			}
+		for _, n := range o.nodes {
 			if !n.began.IsZero() {
 				o.wait.Go(func() { n.read(context.WithoutCancel(o.ctx)) })
 			}
@@ -103,4 +99,122 @@ func (o *Observer) End() []result.Node {
 		o.release()
 	})
 	return o.found
+}
+
+// node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to
+// End once that has ended.
+type node struct {
+	url   string
+	get   reader
+	began time.Time
+
+	last     *reading // good one since the begin
+	readings int      // since the begin, good ones
+	failures int
+	lastErr  error
+	restarts int
+
+	grown   map[string]float64 // counters
+	total   buckets
+	pending buckets                   // what passed since lastAt
+	lastAt  float64                   // of the last point of seconds, or of the first reading
+	seconds map[string][]result.Point // p95 in milliseconds, by metric
+	memory  []result.Point
+}
+
+// follow reads the gateway now, and then every second until ctx ends.
+func (n *node) follow(ctx context.Context) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		n.read(ctx)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// read reads the gateway once.
+func (n *node) read(ctx context.Context) {
+	r, err := n.get(ctx, n.url)
+	switch {
+	case err == nil:
+		n.take(r, time.Since(n.began).Seconds())
+	case ctx.Err() == nil: // else we were stopped, the gateway did nothing wrong
+		n.failures++
+		n.lastErr = err
+	}
+}
+
+// take adds a reading made at seconds after the begin. The first is what the others are compared
+// with; one of another process is compared with nothing. A name that is missing this time is no
+// counter that went back.
+func (n *node) take(r *reading, at float64) {
+	n.readings++
+	n.memory = append(n.memory, result.Point{At: at, Value: r.gauges["process_resident_memory_bytes"]})
+	last := n.last
+	n.last = r
+	const started = "process_start_time_seconds"
+	switch {
+	case last == nil:
+		n.lastAt = at
+		return
+	case r.gauges[started] != last.gauges[started]:
+		n.restarts++
+		last = new(reading)
+	}
+	for name, v := range r.counters {
+		if was := last.counters[name]; v > was {
+			n.grown[name] += v - was
+		}
+	}
+	n.total.add(r.buckets, last.buckets)
+	n.pending.add(r.buckets, last.buckets)
+	// The last reading may follow the one before at once: a percentile of a few observations would
+	// stand in the series like one of a whole second.
+	if at-n.lastAt < interval.Seconds()/2 {
+		return
+	}
+	for _, s := range stages {
+		if h := n.pending.histogram(s.metric); h.count() > 0 {
+			n.seconds[s.metric] = append(n.seconds[s.metric], result.Point{At: at, Value: 1000 * h.quantile(0.95)})
+		}
+	}
+	clear(n.pending)
+	n.lastAt = at
+}
+
+// result is what the gateway said of the measured time.
+func (n *node) result() result.Node {
+	out := result.Node{Metrics: n.url, Missing: n.missing(), Restarts: n.restarts, Memory: n.memory, Counters: n.grown}
+	for _, s := range stages {
+		if h := n.total.histogram(s.metric); len(h) > 0 {
+			out.Stages = append(out.Stages, result.Stage{
+				Name: s.name, Count: int64(h.count()), P50: 1000 * h.quantile(0.50), P95: 1000 * h.quantile(0.95), P99: 1000 * h.quantile(0.99),
+				Second: n.seconds[s.metric], Growth: GrowthOf(n.seconds[s.metric], h.bounds(), time.Since(n.began)),
+			})
+		}
+	}
+	return out
+}
+
+// missing says in a sentence what the figures lack, or nothing.
+func (n *node) missing() string {
+	const once = "was read only once within the measured time, which shows no change"
+	switch attempts := n.readings + n.failures; {
+	case attempts == 0:
+		return "was not read within the measured time"
+	case n.readings == 0:
+		return fmt.Sprintf("could not be read: %v", n.lastErr)
+	case n.readings == 1 && n.failures > 0:
+		return fmt.Sprintf("%s: %v", once, n.lastErr)
+	case n.readings == 1:
+		return once
+	case n.failures > 0:
+		return fmt.Sprintf("%d of %d readings failed, the last one: %v", n.failures, attempts, n.lastErr)
+	case n.restarts > 0:
+		return "restarted; what it counted between its last reading and its end is lost"
+	}
+	return ""
 }

@@ -22,13 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// page is what a process says that started at a time, has counted so much, and whose commits all
-// took up to a bound.
-func page(started, counted float64, commits ...uint64) *reading {
+// page is what a process says that started at a time, has counted so much, and has made so many
+// commits of up to 1 ms and of up to 10 ms.
+func page(started, counted, fast, all float64) *reading {
+	const commit = "noncegate_commit_seconds"
 	return &reading{
-		counters:   map[string]float64{"noncegate_x_total": counted},
-		gauges:     map[string]float64{"process_start_time_seconds": started, "process_resident_memory_bytes": 7},
-		histograms: map[string]cumulative{"noncegate_commit_seconds": {[]float64{0.001, 0.01, math.Inf(1)}, append(commits, commits[len(commits)-1])}},
+		counters: map[string]float64{"noncegate_x_total": counted},
+		gauges:   map[string]float64{"process_start_time_seconds": started, "process_resident_memory_bytes": 7},
+		buckets:  buckets{{commit, 0.001}: fast, {commit, 0.01}: all, {commit, math.Inf(1)}: all},
 	}
 }
 
@@ -79,7 +80,7 @@ func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	for want, pages := range map[string][]*reading{
-		"could not be read: away": {nil, nil}, "was read only once within the measured time, which shows no change: away": {page(1, 1, 1), nil},
+		"could not be read: away": {nil, nil}, "was read only once within the measured time, which shows no change: away": {page(1, 1, 1, 1), nil},
 	} {
 		if n := observed(t, pages...); n.Missing != want || len(n.Stages) != 0 {
 			t.Errorf("%+v; want %q", n, want)
@@ -88,7 +89,7 @@ func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
 }
 
 func TestAnEndBeforeTheBeginHasNoFiguresAndSaysSo(t *testing.T) {
-	o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) { return page(1, 1, 1), nil })
+	o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) { return page(1, 1, 1, 1), nil })
 	if n := o.End(); len(n) != 1 || n[0].Missing != "was not read within the measured time" {
 		t.Errorf("%+v", n)
 	}
@@ -115,11 +116,11 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range stages {
-		if _, there := r.histograms[s.metric]; !there {
+		if len(r.buckets.histogram(s.metric)) < 3 {
 			t.Errorf("there is no %s", s.metric)
 		}
 	}
-	if h := r.histograms["noncegate_commit_seconds"]; h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
+	if h := r.buckets.histogram("noncegate_commit_seconds"); h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
 		t.Errorf("commits %+v", h)
 	}
 	o := Pages{URLs: []string{server.URL}, Header: header}.Start(t.Context())
@@ -143,13 +144,13 @@ func TestWhatIsNoMetricsPageIsAnErrorThatSaysWhy(t *testing.T) {
 }
 
 func TestAQuantileLiesOnTheLineThroughItsBucket(t *testing.T) {
-	h := cumulative{[]float64{1, 2, 4, math.Inf(1)}, []uint64{0, 10, 30, 40}}
+	h := histogram{{1, 0}, {2, 10}, {4, 30}, {math.Inf(1), 40}}
 	for q, want := range map[float64]float64{0.125: 1.5, 0.25: 2, 0.5: 3, 0.75: 4, 0.99: 4} {
 		if got := h.quantile(q); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%v: %v, want %v", q, got, want)
 		}
 	}
-	if got := (cumulative{}).quantile(0.5); got != 0 {
+	if got := (histogram{}).quantile(0.5); got != 0 {
 		t.Errorf("%v of nothing", got)
 	}
 }

@@ -1,7 +1,7 @@
 package observe
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// A reading that takes longer than this is given up: a gateway that is busy enough to need
-	// it has no figures to offer for that second. It is more than the interval, so that a slow
-	// but living gateway is still heard.
+	// A reading that takes longer than this is given up: a gateway that is busy enough to need it
+	// has no figures to offer for that second. It is more than the interval, so that a slow but
+	// living gateway is still heard.
 	readTimeout = 2 * time.Second
 	// A gateway says some tens of kilobytes. More than this is something else.
 	maxBody = 8 << 20
 )
 
-// reading is what a gateway said of itself at one moment.
+// reading is what a gateway said of itself at one moment. Counters and gauges are by name and labels,
+// as Prometheus writes them.
 type reading struct {
-	counters   map[string]float64    // by name and labels, as Prometheus writes them
-	gauges     map[string]float64    // in the same way
-	histograms map[string]cumulative // by name
+	counters, gauges map[string]float64
+	buckets          buckets // of histograms without labels
 }
 
 // reader reads a /metrics page once, and gives up when ctx ends.
@@ -47,27 +47,15 @@ func Gauges(ctx context.Context, url string) (map[string]float64, error) {
 	return r.gauges, nil
 }
 
-// read reads a page with a client, and shows header. The whole body is read before any of it
-// counts, so that one that was cut off counts for nothing.
+// read reads a page with a client, and shows header. A page that was cut off counts for nothing.
 func read(ctx context.Context, client *http.Client, header http.Header, url string) (*reading, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, fmt.Errorf("no answer within %v", readTimeout))
 	defer cancel()
-	page, err := fetch(ctx, client, header, url)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return nil, cause
-	}
+	families, err := fetch(ctx, client, header, url)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("not Prometheus text: %w", err)
-	case len(families) == 0:
-		return nil, errors.New("answered no figures")
-	}
-	r := &reading{map[string]float64{}, map[string]float64{}, map[string]cumulative{}}
+	r := &reading{map[string]float64{}, map[string]float64{}, buckets{}}
 	for name, f := range families {
 		for _, m := range f.GetMetric() {
 			r.take(name, f.GetType(), m)
@@ -76,7 +64,7 @@ func read(ctx context.Context, client *http.Client, header http.Header, url stri
 	return r, nil
 }
 
-func fetch(ctx context.Context, client *http.Client, header http.Header, url string) ([]byte, error) {
+func fetch(ctx context.Context, client *http.Client, header http.Header, url string) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -94,18 +82,29 @@ func fetch(ctx context.Context, client *http.Client, header http.Header, url str
 	case res.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("answered %s", res.Status)
 	}
-	page, err := io.ReadAll(io.LimitReader(res.Body, maxBody+1))
-	if err == nil && len(page) > maxBody {
-		err = fmt.Errorf("answered more than %d bytes", maxBody)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(res.Body, maxBody))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("not Prometheus text: %w", err)
+	case len(families) == 0:
+		return nil, errors.New("answered no figures")
 	}
-	return page, err
+	return families, nil
 }
 
 // take keeps what is of use. A figure that is no number is none.
 func (r *reading) take(name string, kind dto.MetricType, m *dto.Metric) {
+	var labels []string
+	for _, l := range m.GetLabel() {
+		labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+	}
 	keep := func(in map[string]float64, name string, v float64) {
+		if len(labels) > 0 {
+			name += "{" + strings.Join(labels, ",") + "}"
+		}
 		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			in[series(name, m.GetLabel())] = v
+			in[name] = v
 		}
 	}
 	switch kind {
@@ -114,91 +113,76 @@ func (r *reading) take(name string, kind dto.MetricType, m *dto.Metric) {
 	case dto.MetricType_GAUGE:
 		keep(r.gauges, name, m.GetGauge().GetValue())
 	case dto.MetricType_HISTOGRAM:
-		if len(m.GetLabel()) == 0 {
-			r.histograms[name] = cumulativeOf(m.GetHistogram())
+		h := m.GetHistogram()
+		keep(r.counters, name+"_count", float64(h.GetSampleCount()))
+		keep(r.counters, name+"_sum", h.GetSampleSum())
+		if len(labels) > 0 {
+			return
 		}
-		keep(r.counters, name+"_count", float64(m.GetHistogram().GetSampleCount()))
-		keep(r.counters, name+"_sum", m.GetHistogram().GetSampleSum())
+		for _, b := range h.GetBucket() {
+			r.buckets[bucket{name, b.GetUpperBound()}] = float64(b.GetCumulativeCount())
+		}
+		r.buckets[bucket{name, math.Inf(1)}] = float64(h.GetSampleCount())
 	}
 }
 
-// series writes a name and its labels as Prometheus does.
-func series(name string, labels []*dto.LabelPair) string {
-	var parts []string
-	for _, l := range labels {
-		parts = append(parts, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
-	}
-	if len(parts) == 0 {
-		return name
-	}
-	return name + "{" + strings.Join(parts, ",") + "}"
+// bucket is one of a histogram, with its upper bound in seconds.
+type bucket struct {
+	metric string
+	bound  float64
 }
 
-// cumulative is a classic histogram: counts[i] observations were at most bounds[i], the last bound
-// is +Inf. Without bounds it is nothing at all.
-type cumulative struct {
-	bounds []float64 // seconds, rising
-	counts []uint64
+// buckets are how many observations were at most a bound.
+type buckets map[bucket]float64
+
+// add adds what was observed between two readings of one process.
+func (b buckets) add(now, before buckets) {
+	for key, n := range now {
+		b[key] += n - before[key]
+	}
 }
 
-func cumulativeOf(h *dto.Histogram) (c cumulative) {
-	for _, b := range h.GetBucket() {
-		if !math.IsInf(b.GetUpperBound(), 1) {
-			c.bounds, c.counts = append(c.bounds, b.GetUpperBound()), append(c.counts, b.GetCumulativeCount())
+// histogram are the buckets of a metric, their bounds rising.
+func (b buckets) histogram(metric string) (h histogram) {
+	for key, n := range b {
+		if key.metric == metric {
+			h = append(h, struct{ bound, n float64 }{key.bound, n})
 		}
 	}
-	return cumulative{append(c.bounds, math.Inf(1)), append(c.counts, h.GetSampleCount())}
+	slices.SortFunc(h, func(a, b struct{ bound, n float64 }) int { return cmp.Compare(a.bound, b.bound) })
+	return h
 }
 
-// since is what was observed after earlier, a reading of the same process or none.
-func (c cumulative) since(earlier cumulative) cumulative {
-	if len(earlier.counts) != len(c.counts) {
-		return c
+// histogram is a classic one, whose last bound is +Inf.
+type histogram []struct{ bound, n float64 }
+
+func (h histogram) bounds() (all []float64) {
+	for _, b := range h {
+		all = append(all, b.bound)
 	}
-	passed := cumulative{c.bounds, slices.Clone(c.counts)}
-	for i, n := range earlier.counts {
-		passed.counts[i] -= n
-	}
-	return passed
+	return all
 }
 
-// and joins what was observed in two times that follow each other.
-func (c cumulative) and(next cumulative) cumulative {
-	if len(c.counts) != len(next.counts) {
-		if len(next.counts) > 0 {
-			return next
-		}
-		return c
-	}
-	sum := cumulative{c.bounds, slices.Clone(c.counts)}
-	for i, n := range next.counts {
-		sum.counts[i] += n
-	}
-	return sum
-}
-
-func (c cumulative) count() int64 {
-	if len(c.counts) == 0 {
+func (h histogram) count() float64 {
+	if len(h) == 0 {
 		return 0
 	}
-	return int64(c.counts[len(c.counts)-1])
+	return h[len(h)-1].n
 }
 
 // quantile is the q-th quantile (above 0, up to 1) in seconds, found as Prometheus'
-// histogram_quantile does: by a straight line through the bucket it falls in, and the largest
-// finite bound for what lies above it. It is 0 where nothing was observed.
-func (c cumulative) quantile(q float64) float64 {
-	rank := q * float64(c.count())
-	if rank == 0 {
-		return 0
+// histogram_quantile does: by a straight line through the bucket it falls in, and the largest finite
+// bound for what lies above it. It is 0 where nothing was observed.
+func (h histogram) quantile(q float64) float64 {
+	rank, lower, below := q*h.count(), 0.0, 0.0
+	for _, b := range h {
+		switch {
+		case rank == 0 || math.IsInf(b.bound, 1):
+			return lower
+		case b.n >= rank:
+			return lower + (b.bound-lower)*(rank-below)/(b.n-below)
+		}
+		lower, below = b.bound, b.n
 	}
-	i := slices.IndexFunc(c.counts, func(n uint64) bool { return float64(n) >= rank })
-	if i < 0 || i == len(c.counts)-1 {
-		return c.bounds[max(0, len(c.bounds)-2)]
-	}
-	lower, below := 0.0, 0.0
-	if i > 0 {
-		lower, below = c.bounds[i-1], float64(c.counts[i-1])
-	}
-	return lower + (c.bounds[i]-lower)*(rank-below)/(float64(c.counts[i])-below)
+	return 0
 }
