@@ -68,22 +68,6 @@ func TestASlowNodeDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestAnAnnouncementBringsTheBlockAtOnce(t *testing.T) {
-	withNodes(2, overWebSocket).run(t, func(t *testing.T, w *world) {
-		for range 5 {
-			b := w.chain.Extend(w.nodes[0].Head())
-			w.to(b)
-			time.Sleep(10 * time.Millisecond)
-			synctest.Wait()
-			w.wantHead(b)
-			time.Sleep(blockTime)
-		}
-		if s := w.nodeStatus(0); !s.Subscribed {
-			t.Errorf("status %+v, want subscribed", s)
-		}
-	})
-}
-
 func TestAnnouncementsWithoutEndDoNotMakePollsWithoutEnd(t *testing.T) {
 	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
 		before := w.nodes[0].Requests()

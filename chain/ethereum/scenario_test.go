@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ func TestScenarios(t *testing.T) {
 		if nodes == nil {
 			t.Fatal(`a scenario begins with "nodes"`)
 		}
-		s := &scene{blocks: make(map[string]*fakenode.Block), names: make(map[chain.Hash]string), rules: make(map[string][]rule), said: map[string]string{"gone": "usual"}}
+		s := &scene{blocks: make(map[string]*fakenode.Block), names: make(map[chain.Hash]string), rules: make(map[string][]rule), listeners: make(map[string]listener), said: map[string]string{"gone": "usual"}}
 		change, stopped := s.settings(t, nodes[1:])
 		start := withNodes(int(s.number(nodes[0])), change).run
 		if stopped {
@@ -45,12 +46,13 @@ func TestScenarios(t *testing.T) {
 // scene is a world whose blocks have names.
 type scene struct {
 	*world
-	blocks map[string]*fakenode.Block
-	names  map[chain.Hash]string
-	rules  map[string][]rule // by node and method, the newest last
-	said   map[string]string // words for what nodes say to transactions
-	mined  int
-	sent   int64
+	blocks    map[string]*fakenode.Block
+	names     map[chain.Hash]string
+	listeners map[string]listener
+	rules     map[string][]rule // by node and method, the newest last
+	said      map[string]string // words for what nodes say to transactions
+	mined     int
+	sent      int64
 }
 
 // rule is what a node answers to questions whose params have a text.
@@ -67,7 +69,15 @@ func (s *scene) settings(t *testing.T, words []string) (change func(*Config), st
 		case "stopped":
 			stopped = true
 		case "ws":
-			changes = append(changes, overWebSocket)
+			changes = append(changes, func(c *Config) {
+				for i, u := range c.Nodes {
+					if value == "" || strings.Contains(value, u[len("http://"):len("http://a")]) {
+						c.Nodes[i] = strings.Replace(u, "http:", "ws:", 1)
+					}
+				}
+			})
+		case "answer":
+			changes = append(changes, func(c *Config) { c.MaxAnswerBytes = s.number(value) })
 		case "behind":
 			changes = append(changes, func(c *Config) { c.MaxBlocksBehind = int(s.number(value)) })
 		case "finality":
@@ -132,8 +142,15 @@ func (s *scene) step(command string, args []string) []string {
 		s.each(args[0], func(n *fakenode.Node) { n.SetCode(fakenode.Account(int(s.number(args[1]))), args[2]) })
 	case "mute":
 		s.each(args[0], func(n *fakenode.Node) { n.Mute(true) })
+	case "emit":
+		s.each(args[0], func(n *fakenode.Node) { n.Emit(args[1], json.RawMessage(args[2])) })
+		synctest.Wait()
+	case "leave":
+		s.listeners[args[0]].leave()
+		synctest.Wait()
 	case "break":
 		s.each(args[0], (*fakenode.Node).CloseSockets)
+		synctest.Wait()
 	default:
 		return s.show(command, args)
 	}
@@ -180,6 +197,17 @@ func (s *scene) show(command string, args []string) (shown []string) {
 		return []string{s.send(ctx, s.number(args[0]))}
 	case "verdict":
 		return s.verdict(ctx, args)
+	case "subscribe":
+		return s.subscribe(args[0], strings.Join(args[1:], " "))
+	case "events":
+		l := s.listeners[args[0]]
+		for len(l.events) > 0 {
+			shown = append(shown, <-l.events)
+		}
+	case "subscribed":
+		open := 0
+		s.each(args[0], func(n *fakenode.Node) { open += n.Subscribed(args[1]) })
+		shown = append(shown, fmt.Sprintf("%d at nodes, %d taken", open, len(s.subs)))
 	case "status":
 		s.each(args[0], func(n *fakenode.Node) { shown = append(shown, s.statusText(n)) })
 	case "figures":
@@ -313,6 +341,8 @@ func (s *scene) answer(words []string) fakenode.Handler {
 		return func([]json.RawMessage) (any, error) { return nil, refusal }
 	case "hash":
 		return says("")
+	case "large":
+		return func([]json.RawMessage) (any, error) { return strings.Repeat("x", 2<<20), nil }
 	case "pooled", "found":
 		n := s.nodes[words[1][0]-'a']
 		return map[string]fakenode.Handler{"pooled": n.ContentFrom, "found": n.FindBySender}[words[0]]
@@ -348,6 +378,33 @@ func (s *scene) http(letters string, words []string) {
 			return true
 		})
 	})
+}
+
+// listener is a consumer of a subscription, and what it was told: events and the end.
+type listener struct {
+	events chan string
+	leave  func()
+}
+
+func (s *scene) subscribe(name, params string) []string {
+	l := listener{events: make(chan string, 1000)}
+	began := time.Now()
+	leave, refusal, err := s.Subscribe(s.t.Context(), json.RawMessage(params), func(e json.RawMessage) {
+		text := string(e)
+		if number := regexp.MustCompile(`"number":"0x[0-9a-f]+"`).FindString(text); number != "" {
+			text = "head " + number
+		}
+		l.events <- text
+	}, func(err error) {
+		l.events <- fmt.Sprint("ended after ", time.Since(began).Truncate(time.Minute), ": ", errorText(err)[0])
+	})
+	l.leave = leave
+	s.listeners[name] = l
+	synctest.Wait()
+	if refusal != nil {
+		return []string{fmt.Sprint("refused ", refusal.Code, " ", refusal.Message)}
+	}
+	return errorText(err)
 }
 
 func (s *scene) lookup(args []string) (shown []string) {
@@ -400,7 +457,7 @@ func (s *scene) send(ctx context.Context, nonce int64) string {
 	synctest.Wait()
 	shown := v.Class.String() + flagged(" missing", v.Missing) + flagged(" later", v.Later) + flagged(" unanswered", v.Unanswered) + flagged(" before", v.Before) + flagged(" disputed", v.Disputed)
 	if v.Code != 0 {
-		shown += fmt.Sprint(": ", v.Code, " ", v.Message)
+		shown += strings.TrimSuffix(fmt.Sprint(": ", v.Code, " ", v.Message, " ", string(v.Data)), " ")
 	}
 	return shown
 }
@@ -449,7 +506,7 @@ func (s *scene) statusText(n *fakenode.Node) string {
 // errorText is what an error means.
 func errorText(err error) []string {
 	for text, kind := range map[string]error{
-		"unreachable": chain.ErrUnreachable, "busy": ErrBusy, "too large": ErrTooLarge, "timed out": context.DeadlineExceeded,
+		"unreachable": chain.ErrUnreachable, "busy": ErrBusy, "too large": ErrTooLarge, "timed out": context.DeadlineExceeded, "lost": ErrSubscriptionLost,
 	} {
 		if errors.Is(err, kind) {
 			return []string{text}

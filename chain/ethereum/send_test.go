@@ -197,17 +197,6 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsNotTheHashIsUnknown(t *testing.T) {
-	for _, answer := range []any{nil, 7, "", "0x", "0x" + strings.Repeat("0", 64), fakenode.TxHash(1).String(), true, map[string]any{}} {
-		withNodes(1).run(t, func(t *testing.T, w *world) {
-			w.nodes[0].On(methodSend, func([]json.RawMessage) (any, error) { return answer, nil })
-			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Unknown || v.Code == 0 {
-				t.Errorf("%v: %+v, want unknown", answer, v)
-			}
-		})
-	}
-}
-
 func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
 	mine := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.Hash(hashOf(rawTransfer))}
 	other := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.TxHash(1)}
@@ -308,16 +297,6 @@ func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
 		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}}
 		if err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
-		}
-	})
-}
-
-func TestATransactionGoesAlsoToNodesThatBackOffIfThereAreNoOthers(t *testing.T) {
-	withNodes(1).run(t, func(t *testing.T, w *world) {
-		w.answersAre("")
-		w.node(0).backOff(useSends, time.Hour)
-		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.InPool {
-			t.Errorf("%+v, want in_pool", v)
 		}
 	})
 }
