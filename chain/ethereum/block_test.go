@@ -2,9 +2,7 @@ package ethereum
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -89,36 +87,6 @@ func (w *world) goesOnWith(n *fakenode.Node) {
 }
 
 var chainStart = fakenode.NewChain(testTime, blockTime).First().Time
-
-func TestWhatAnHTTPServerSaysInPlaceOfANodeIsTheNodesFailure(t *testing.T) {
-	for name, answer := range map[string]func(w http.ResponseWriter){
-		"a page":        func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
-		"a redirect":    func(w http.ResponseWriter) { w.Header().Set("Location", "http://b:80/"); w.WriteHeader(307) },
-		"another id":    func(w http.ResponseWriter) { fmt.Fprint(w, `[{"id":99999,"result":"0x1"}]`) },
-		"nothing":       func(http.ResponseWriter) {},
-		"unauthorized":  func(w http.ResponseWriter) { w.WriteHeader(401) },
-		"a broken body": func(w http.ResponseWriter) { w.Header().Set("Content-Length", "100"); fmt.Fprint(w, "[") },
-		"100 MB": func(w http.ResponseWriter) {
-			chunk := []byte(strings.Repeat(" ", 1<<20))
-			for range 100 {
-				if _, err := w.Write(chunk); err != nil {
-					return
-				}
-			}
-		},
-		"empty objects": func(w http.ResponseWriter) { fmt.Fprint(w, "["+strings.Repeat("{},", 1<<20)+"{}]") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			withNodes(2).run(t, func(t *testing.T, w *world) {
-				w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool { answer(rw); return true })
-				w.goesOnWith(w.nodes[1])
-				if s := w.nodeStatus(0); s.Up || s.LastError == "" {
-					t.Errorf("status %+v, want down and why", s)
-				}
-			})
-		})
-	}
-}
 
 func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,4 +80,127 @@ func TestAnAbsurdBlockIsNotBelievedWhileAnotherNodeGoesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestATransactionIsSeenByItsHashInTheBlockOrThePool(t *testing.T) {
+	withNodes(2).run(t, func(t *testing.T, w *world) {
+		mined, pooled, unknown := transfer(1, 0), transfer(1, 1), transfer(1, 2)
+		mined.Extra = map[string]any{"gasPrice": "0x5", "maxFeePerGas": "0xA", "maxPriorityFeePerGas": "0x1", "type": "0x2"}
+		pooled.Extra = map[string]any{"gasPrice": "0x5", "maxFeePerBlobGas": "0x" + strings.Repeat("f", 65)}
+		w.nodes[0].SetPool(mined)
+		b := w.chain.Extend(w.nodes[0].Head(), mined)
+		w.nodes[1].SetHead(b)
+		w.nodes[1].SetPool(pooled)
+		ask := func(tx fakenode.Tx) chain.Ask {
+			return chain.Ask{Account: tx.From, Nonce: tx.Nonce, Hashes: []chain.Hash{chain.Hash(tx.Hash)}}
+		}
+		got, err := w.Lookup(t.Context(), []chain.Ask{ask(mined), ask(pooled), ask(unknown)})
+		must(t, err)
+		want := []chain.Sighting{
+			{Seen: chain.Mined, Tx: chain.Hash(mined.Hash), Block: chain.Block{Number: b.Number, Hash: chain.Hash(b.Hash)}, Nodes: 2, Origin: "b",
+				Raw: chain.Offer{MaxFeePerGas: "0xa", MaxPriorityFeePerGas: "0x1"}, Settled: chain.Pooled, SettledTx: chain.Hash(mined.Hash)},
+			{Seen: chain.Pooled, Tx: chain.Hash(pooled.Hash), Nodes: 2, Origin: "b", Raw: chain.Offer{GasPrice: "0x5"}},
+			{Nodes: 2},
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("sighting %d is %+v, want %+v", i, got[i], want[i])
+			}
+		}
+	})
+}
+
+func TestWhatNodesShowIsSettledByTwo(t *testing.T) {
+	a, b := chain.Hash{1}, chain.Hash{2}
+	none, pooled, mined := glimpse{}, glimpse{seen: chain.Pooled, tx: a}, glimpse{seen: chain.Mined, tx: a}
+	otherPooled, otherMined := glimpse{seen: chain.Pooled, tx: b}, glimpse{seen: chain.Mined, tx: b}
+	for _, test := range []struct {
+		shown     []glimpse
+		needed    int
+		seen      chain.Seen
+		tx        chain.Hash
+		settled   chain.Seen
+		settledTx chain.Hash
+	}{
+		{[]glimpse{mined}, 1, chain.Mined, a, chain.Mined, a},
+		{[]glimpse{none}, 1, chain.Absent, chain.Hash{}, chain.Absent, chain.Hash{}},
+		{[]glimpse{mined, none, none}, 2, chain.Mined, a, chain.Absent, chain.Hash{}},
+		{[]glimpse{pooled, pooled, none}, 2, chain.Pooled, a, chain.Pooled, a},
+		{[]glimpse{pooled, mined, none}, 2, chain.Mined, a, chain.Pooled, a},
+		{[]glimpse{pooled, otherPooled}, 2, chain.Pooled, a, chain.Pooled, chain.Hash{}},
+		{[]glimpse{otherPooled, pooled}, 2, chain.Pooled, a, chain.Pooled, chain.Hash{}}, // a is recorded
+		{[]glimpse{otherMined, pooled, pooled}, 2, chain.Mined, b, chain.Pooled, a},
+		{[]glimpse{otherMined, mined, mined}, 2, chain.Mined, a, chain.Mined, a},
+		{[]glimpse{otherMined, mined}, 2, chain.Mined, a, chain.Pooled, chain.Hash{}},
+		{[]glimpse{pooled, pooled, otherPooled, otherPooled}, 2, chain.Pooled, a, chain.Pooled, chain.Hash{}},
+	} {
+		var s chain.Sighting
+		sum(&s, test.shown, chain.Ask{Hashes: []chain.Hash{a}}, test.needed)
+		if s.Seen != test.seen || s.Tx != test.tx || s.Settled != test.settled || s.SettledTx != test.settledTx {
+			t.Errorf("%+v: %+v, want %+v", test.shown, s, test)
+		}
+	}
+}
+
+func TestWhatANodeClaimedIsAskedForByItsHash(t *testing.T) {
+	withNodes(2).run(t, func(t *testing.T, w *world) {
+		own, carrier := transfer(1, 0), transfer(2, 0)
+		carrier.Type, carrier.Extra = 4, map[string]any{"authorizationList": []any{signedAuthorization(1, 7)}}
+		w.mine(own, carrier)
+		pooled := transfer(3, 0)
+		pooled.Type, pooled.Extra = carrier.Type, carrier.Extra
+		w.nodes[0].SetPool(pooled)
+		w.nodes[1].SetPool(pooled)
+		claims := func(of fakenode.Tx) []chain.Hash { return []chain.Hash{chain.Hash(of.Hash)} }
+		got, err := w.Lookup(t.Context(), []chain.Ask{
+			{Account: own.From, Nonce: 0, Claims: claims(own)},
+			{Account: authority, Nonce: 7, Claims: claims(carrier)}, // which may have used it
+			{Account: authority, Nonce: 8, Claims: claims(carrier)},
+			{Account: authority, Nonce: 7, Claims: claims(pooled)},
+		})
+		must(t, err)
+		for i, want := range []chain.Seen{chain.Mined, chain.Mined, chain.Absent, chain.Absent} {
+			if got[i].Settled != want || got[i].Seen != want {
+				t.Errorf("%d: %+v, want %v", i, got[i], want)
+			}
+		}
+		if tx := got[1].SettledTx; tx != chain.Hash(carrier.Hash) {
+			t.Errorf("by %v, want what carried the authorization", tx)
+		}
+	})
+}
+
+func TestALookupThatANodeDidNotAnswerSaysSo(t *testing.T) {
+	for name, answer := range map[string]fakenode.Handler{
+		"refused": func([]json.RawMessage) (any, error) {
+			return nil, &fakenode.Error{Code: -32603, Message: "database closed"}
+		},
+		"no transaction":      func([]json.RawMessage) (any, error) { return "0x1", nil },
+		"an empty one":        func([]json.RawMessage) (any, error) { return map[string]any{}, nil },
+		"of another account":  func([]json.RawMessage) (any, error) { tx := transfer(9, 3); return tx.JSON(nil), nil },
+		"with another nonce":  func([]json.RawMessage) (any, error) { tx := transfer(1, 4); return tx.JSON(nil), nil },
+		"in a strange block":  func([]json.RawMessage) (any, error) { return strange("blockHash", "0x1"), nil },
+		"in a block of no no": func([]json.RawMessage) (any, error) { return strange("blockHash", fakenode.TxHash(1).String()), nil },
+	} {
+		withNodes(2).run(t, func(t *testing.T, w *world) {
+			w.nodes[1].On(methodTxByHash, answer)
+			tx := transfer(1, 3)
+			asks := []chain.Ask{{Account: tx.From, Nonce: 3, Hashes: []chain.Hash{chain.Hash(tx.Hash)}}}
+			got, err := w.Lookup(t.Context(), asks)
+			if err != nil || !got[0].Failed || got[0].Seen != chain.Absent || got[0].Nodes != 1 {
+				t.Errorf("%s: %+v, %v; want absent, failed, one node", name, got, err)
+			}
+			w.nodes[0].SetPool(tx)
+			got, err = w.Lookup(t.Context(), asks)
+			if err != nil || !got[0].Failed || got[0].Seen != chain.Pooled || got[0].Nodes != 1 {
+				t.Errorf("%s: %+v, %v; want pooled, failed, one node", name, got, err)
+			}
+		})
+	}
+}
+
+func strange(member string, value any) any {
+	tx := transfer(1, 3)
+	tx.Extra = map[string]any{member: value}
+	return tx.JSON(nil)
 }

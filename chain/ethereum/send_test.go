@@ -197,45 +197,6 @@ func TestWhoStopsWaitingDoesNotStopTheSending(t *testing.T) {
 	})
 }
 
-func TestAUsedNonceComesWithWhoUsedIt(t *testing.T) {
-	mine := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.Hash(hashOf(rawTransfer))}
-	other := fakenode.Tx{Type: 0, From: authority, Nonce: 5, Hash: fakenode.TxHash(1)}
-	for _, by := range []*fakenode.Tx{&mine, &other, nil} {
-		withNodes(2).run(t, func(t *testing.T, w *world) {
-			for _, n := range w.nodes {
-				n.On(methodTxBySender, n.FindBySender)
-			}
-			b := w.nodes[0].Head()
-			if by != nil {
-				b = w.mine(*by)
-			}
-			w.answersAre("nonce too low", "nonce too low")
-			v := w.Send(t.Context(), rawTransfer)
-			if v.Class != chain.Used {
-				t.Fatalf("%+v, want used", v)
-			}
-			var data *usedBy
-			if v.Data != nil {
-				data = new(usedBy)
-				must(t, json.Unmarshal(v.Data, data))
-			}
-			switch {
-			case by == nil && data != nil:
-				t.Errorf("data %+v, want none", data)
-			case by != nil && (data == nil || *data != usedBy{TxHash: by.Hash.String(), BlockHash: b.Hash.String(), BlockNumber: b.Number}):
-				t.Errorf("data %s, want %v in block %d", v.Data, by.Hash, b.Number)
-			}
-			if by != &other {
-				return
-			}
-			w.nodes[1].On(methodTxBySender, func([]json.RawMessage) (any, error) { return nil, nil })
-			if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Used || v.Data != nil {
-				t.Errorf("%+v, want used, and not by what one node shows", v)
-			}
-		})
-	}
-}
-
 // The chain behind an address may change without an error, and between two polls.
 func TestANodeThatIsOfAnotherChainMeanwhileDecidesNothing(t *testing.T) {
 	const low, funds = "nonce too low", "insufficient funds"

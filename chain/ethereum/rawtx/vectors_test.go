@@ -182,3 +182,23 @@ func TestAuthorizationsThatNodesSkipCarryTheReason(t *testing.T) {
 		}
 	}
 }
+
+func TestASenderIsRecoveredWithoutTheAuthorities(t *testing.T) {
+	raw := with(4, 9, auths(rawtx.MaxAuthorizations))
+	tx, err := rawtx.DecodeSender(raw)
+	expect.Must(t, err)
+	whole, err := rawtx.Decode(raw)
+	expect.Must(t, err)
+	if tx.From != whole.From || tx.Hash != whole.Hash || len(tx.Authorizations) != rawtx.MaxAuthorizations {
+		t.Errorf("from %v, hash %x, %d authorizations", tx.From, tx.Hash, len(tx.Authorizations))
+	}
+	for i := range tx.Authorizations {
+		if a := &tx.Authorizations[i]; a.Valid() || a.Authority != [20]byte{} {
+			t.Fatalf("authorization %d has an authority before it was recovered", i)
+		}
+	}
+	tx.RecoverAuthorities()
+	if !reflect.DeepEqual(tx, whole) {
+		t.Errorf("recovered later: %+v, want %+v", tx, whole)
+	}
+}

@@ -87,31 +87,6 @@ func (r *rig) body(status int, text string, header ...string) {
 
 const small = 64 << 10
 
-func TestARequestIsAnsweredOverHTTPAndWebSocket(t *testing.T) {
-	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		withRig(t, address, func(t *testing.T, r *rig) {
-			synctest.Wait()
-			got := r.do(t, small, "eth_chainId", "eth_foo", "eth_blockNumber")
-			if string(got[0].Result) != `"0x1"` || got[0].Err != nil || got[0].Fail != nil {
-				t.Errorf("%s: eth_chainId = %s, %v, %v", address, got[0].Result, got[0].Err, got[0].Fail)
-			}
-			if got[1].Err == nil || got[1].Err.Code != -32601 {
-				t.Errorf("%s: eth_foo was not refused: %+v", address, got[1])
-			}
-			if string(got[2].Result) != `"0x0"` {
-				t.Errorf("%s: eth_blockNumber = %s", address, got[2].Result)
-			}
-			if n := r.fake.Requests(); n != 1 {
-				t.Errorf("%s: %d requests, want 1", address, n)
-			}
-			r.fake.On("eth_nothing", func([]json.RawMessage) (any, error) { return nil, nil })
-			if got := r.do(t, small, "eth_nothing")[0]; string(got.Result) != "null" {
-				t.Errorf("%s: a null result is %q, want null", address, got.Result)
-			}
-		})
-	}
-}
-
 func TestWhatANodeAnswersOverHTTPIsAnAnswerOrAFailureWithItsKind(t *testing.T) {
 	ok := `{"jsonrpc":"2.0","id":1,"result":"0x1"}`
 	for _, test := range []struct {
@@ -138,6 +113,9 @@ func TestWhatANodeAnswersOverHTTPIsAnAnswerOrAFailureWithItsKind(t *testing.T) {
 		{name: "a redirect", status: 302, header: []string{"Location", "http://elsewhere/"}, says: "a redirect, which is not followed"},
 		{name: "a status with an answer", body: `{"id":1,"error":{"code":-32602,"message":"no"}}`, status: 400, says: "no (-32602)"},
 		{name: "too many requests", body: `{"id":1,"error":{"code":-32005,"message":"no"}}`, status: 429, says: "HTTP status 429"},
+		{name: "cut off within its length", body: ok, header: []string{"Content-Length", "100"}, says: "EOF"},
+		{name: "more answers than requests", body: "[" + strings.Repeat("{},", 1000) + "{}]", is: ErrNonsense},
+		{name: "no key", body: "no", status: 401, says: "HTTP status 401"},
 		{name: "too large", body: ok + strings.Repeat(" ", small), is: ErrTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -271,27 +271,6 @@ func TestAnErrorWithoutIDIsThatOfTheOnlyRequestUnderWay(t *testing.T) {
 	})
 }
 
-func TestTheEndOfRunEndsEverything(t *testing.T) {
-	for _, address := range []string{"http://node:80", "ws://node:80"} {
-		withRig(t, address, func(t *testing.T, r *rig) {
-			synctest.Wait()
-			var h *heard
-			if r.e.WebSocket() {
-				h = r.subscribe(t)
-			}
-			r.stop()
-			if h != nil {
-				if err := <-h.ended; !errors.Is(err, ErrClosed) {
-					t.Errorf("the subscription ended with %v, want ErrClosed", err)
-				}
-				if got := r.do(t, small, "eth_chainId")[0]; !errors.Is(got.Fail, ErrNotSent) || !errors.Is(got.Fail, ErrClosed) {
-					t.Errorf("after the end: %v, want ErrNotSent and ErrClosed", got.Fail)
-				}
-			}
-		})
-	}
-}
-
 func TestAttemptsToConnectBecomeRarerAndHonourTheNode(t *testing.T) {
 	withRig(t, "ws://node:80", func(t *testing.T, r *rig) {
 		r.fake.OnHTTP(func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
