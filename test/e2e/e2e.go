@@ -8,10 +8,10 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,25 +35,22 @@ const (
 	ExitUsage   = 2
 )
 
-// What Main started and built for the tests of a package.
+// What Main started for the tests of a package.
 var (
-	PG      *pgtest.Server
-	room    *guarded.Room
-	program string // path of the gateway
+	PG   *pgtest.Server
+	room *guarded.Room
 )
 
-// Main is the TestMain of a package: it builds a gateway, with the race detector if the tests have it, and starts a PostgreSQL.
+// program is the path of the gateway, which the first test that asks builds: Go's test cache learns of its sources only then.
+var program = sync.OnceValues(func() (string, error) { return gateway.Program(context.Background()) })
+
+// Main is the TestMain of a package: it starts a PostgreSQL. Its tests' gateways have the race detector if they have it.
 func Main(m *testing.M) {
+	code := 1
 	var err error
 	if room, err = guarded.Open("e2e", nil); err == nil {
-		program, err = gateway.Program(context.Background())
-	}
-	code := 1
-	if err == nil {
 		code = pgtest.Main(m, &PG, goleak.IgnoreCurrent())
-	}
-	if room != nil {
-		err = errors.Join(err, room.Close())
+		err = room.Close()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

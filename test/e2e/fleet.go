@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -176,34 +175,6 @@ func OwnedBy(owner map[string]string, node string) []string {
 		}
 	}
 	return signers
-}
-
-// Touch asks for every signer.
-func Touch(c *Peer, signers []string) {
-	c.Helper()
-	for _, s := range signers {
-		c.Allocate(s, "")
-	}
-}
-
-// ServeAgain asks for one signer after the other until each was given a nonce, and returns how long after began the last was, and
-// the longest time of an answer. A refusal must be one of reasons.
-func ServeAgain(c *Peer, signers []string, began time.Time, reasons ...string) (last, slowest time.Duration) {
-	c.Helper()
-	left := slices.Clone(signers)
-	Await(c, "signers to be served again", func() bool {
-		left = slices.DeleteFunc(left, func(s string) bool {
-			asked := time.Now()
-			r := c.Call(wire.MethodAllocate, Allocation(s, ""))
-			slowest = max(slowest, time.Since(asked))
-			if r.Error != nil && !slices.Contains(reasons, r.Reason()) {
-				c.Fatalf("%s: %v", s, r.Error)
-			}
-			return r.Error == nil
-		})
-		return len(left) == 0
-	})
-	return time.Since(began), slowest
 }
 
 // CrowdSigners is how many signers a crowd works on.

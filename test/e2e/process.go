@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -45,7 +44,11 @@ var begun atomic.Int64
 func Begin(t testing.TB, args ...string) *Process {
 	t.Helper()
 	log := fmt.Sprintf("gateway-%d.log", begun.Add(1))
-	g, err := gateway.Begin(room, gateway.Config{Program: program, Log: log, Env: os.Environ(), Args: append([]string{"--workers=2"}, args...)})
+	exe, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.Begin(room, gateway.Config{Program: exe, Log: log, Env: os.Environ(), Args: append([]string{"--workers=2"}, args...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,16 +203,13 @@ func (p *Process) Metric(line string) bool {
 func (p *Process) Value(name string) float64 {
 	p.Helper()
 	_, text := p.Get("/metrics")
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		if number, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			v, err := strconv.ParseFloat(number, 64)
-			if err != nil {
-				p.Fatal(err)
-			}
-			return v
-		}
+	_, rest, there := strings.Cut(text, "\n"+name+" ")
+	number, _, _ := strings.Cut(rest, "\n")
+	v, err := strconv.ParseFloat(number, 64)
+	if there && err != nil {
+		p.Fatal(err)
 	}
-	return 0
+	return v
 }
 
 // Outcome is what a command showed.
@@ -224,7 +224,11 @@ func Run(t testing.TB, args ...string) Outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, args...)
+	exe, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); cmd.ProcessState == nil || !cmd.ProcessState.Exited() || strings.Contains(stderr.String(), "DATA RACE") {
 		t.Errorf("%q: %v, stderr %s", args, err, stderr.String())

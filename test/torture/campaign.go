@@ -5,6 +5,7 @@ package torture
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,9 +52,18 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 		return 0, err
 	}
 	state := filepath.Join(cfg.Dir, "state.jsonl")
-	runs, err := history.Finished[done](state)
+	journal, err := os.OpenFile(state, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return 0, err
+	}
+	defer journal.Close()
+	var runs []done
+	for lines := json.NewDecoder(journal); lines.More(); {
+		var d done
+		if err := lines.Decode(&d); err != nil {
+			return 0, fmt.Errorf("%s: %w", state, err)
+		}
+		runs = append(runs, d)
 	}
 	began := time.Now()
 	for seed := range uint64(cfg.Passes * len(cfg.Combinations())) {
@@ -69,7 +79,7 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 			return 0, errors.Join(fmt.Errorf("seed %d: %w", seed, err), ctx.Err())
 		}
 		runs = append(runs, d)
-		if err := history.Finish(state, d); err != nil {
+		if err := json.NewEncoder(journal).Encode(d); err != nil {
 			return 0, err
 		}
 	}

@@ -3,7 +3,6 @@
 package torture
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,16 +59,31 @@ type redisSide struct {
 	declared int64 // losses, once all is settled
 }
 
-// startRedis starts a Redis for the cluster and keeps a list of losses in its database.
+// startRedis starts a Redis for the cluster, perhaps with a replica that has what its master has, and keeps a list of losses in the
+// cluster's database.
 func (c *cluster) startRedis(ctx context.Context, o Options) error {
-	server, err := redistest.Start(persistences[int(o.seed%uint64(len(persistences)))]...)
+	server, err := redistest.Start(persistences[o.seed%uint64(len(persistences))]...)
 	if err != nil {
 		return err
 	}
 	c.engineRedis = &redisSide{server: server}
 	if o.replica {
-		if err := c.engineRedis.startReplica(ctx); err != nil {
+		host, port, pass := server.Master()
+		replica, err := server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass)
+		if err != nil {
 			return err
+		}
+		c.engineRedis.replica = replica
+		options, err := redis.ParseURL(replica.URL())
+		if err != nil {
+			return err
+		}
+		client := redis.NewClient(options)
+		defer client.Close()
+		for said := ""; !strings.Contains(said, "master_link_status:up"); lasts(ctx, poll) {
+			if said, err = client.Info(ctx, "replication").Result(); ctx.Err() != nil {
+				return fmt.Errorf("the replica did not synchronize: %w", errors.Join(err, context.Cause(ctx)))
+			}
 		}
 	}
 	conn, err := c.connect(ctx)
@@ -81,97 +95,54 @@ func (c *cluster) startRedis(ctx context.Context, o Options) error {
 	return err
 }
 
-// startReplica starts a replica and returns once it has what its master has.
-func (r *redisSide) startReplica(ctx context.Context) error {
-	host, port, pass := r.server.Master()
-	var err error
-	if r.replica, err = r.server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
-		return err
-	}
-	options, err := redis.ParseURL(r.replica.URL())
-	if err != nil {
-		return err
-	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	for {
-		said, err := client.Info(ctx, "replication").Result()
-		if err == nil && strings.Contains(said, "master_link_status:up") {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("the replica did not synchronize: %w", errors.Join(err, context.Cause(ctx)))
-		}
-		lasts(ctx, poll)
-	}
-}
-
 // engineTriggers write down every loss of a shard as it is declared, every signer that is mended because of one, and why the engine
-// was left. Mode basic mends and hands out in one statement.
+// was left: the row of before and of after. Mode basic mends and hands out in one statement.
 const engineTriggers = `
-	CREATE TABLE torture_loss (shard_id int, epoch bigint, token bigint, at bigint, grant_until bigint, doubt_until bigint);
-	CREATE FUNCTION torture_lost() RETURNS trigger LANGUAGE plpgsql AS $$
+	CREATE TABLE torture_log (kind text, at bigint, old jsonb, new jsonb);
+	CREATE FUNCTION torture_log() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
-		INSERT INTO torture_loss VALUES (NEW.shard_id, NEW.epoch, NEW.fencing_token, store_millis(), NEW.grant_until, NEW.doubt_until);
+		INSERT INTO torture_log VALUES (TG_ARGV[0], store_millis(), to_jsonb(OLD), to_jsonb(NEW));
 		RETURN NULL;
 	END $$;
-	CREATE TRIGGER torture_lost AFTER UPDATE ON shard FOR EACH ROW WHEN (NEW.epoch > OLD.epoch) EXECUTE FUNCTION torture_lost();
-
-	CREATE TABLE torture_mended (signer text, shard_id int, was bigint, epoch bigint, ceiling bigint);
-	CREATE FUNCTION torture_mended() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		INSERT INTO torture_mended VALUES (NEW.signer, NEW.shard_id, OLD.epoch, NEW.epoch, greatest(OLD.next_nonce, OLD.ceiling));
-		RETURN NULL;
-	END $$;
+	CREATE TRIGGER torture_lost AFTER UPDATE ON shard FOR EACH ROW WHEN (NEW.epoch > OLD.epoch)
+		EXECUTE FUNCTION torture_log('lost');
 	CREATE TRIGGER torture_mended AFTER UPDATE ON signer FOR EACH ROW WHEN (NEW.epoch > OLD.epoch AND OLD.ceiling > 0)
-		EXECUTE FUNCTION torture_mended();
-
-	CREATE TABLE torture_left (at bigint, reason text);
-	CREATE FUNCTION torture_left() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		INSERT INTO torture_left VALUES (store_millis(), NEW.reason);
-		RETURN NULL;
-	END $$;
-	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded) EXECUTE FUNCTION torture_left();`
+		EXECUTE FUNCTION torture_log('mended');
+	CREATE TRIGGER torture_left AFTER UPDATE ON gateway_engine FOR EACH ROW WHEN (NEW.degraded)
+		EXECUTE FUNCTION torture_log('left');
+	CREATE VIEW torture_loss AS SELECT at, r.* FROM torture_log, jsonb_populate_record(NULL::shard, new) r WHERE kind = 'lost';
+	CREATE VIEW torture_mended AS SELECT r.*, b.epoch AS was, greatest(b.next_nonce, b.ceiling) AS doubtful
+		FROM torture_log, jsonb_populate_record(NULL::signer, new) r, jsonb_populate_record(NULL::signer, old) b WHERE kind = 'mended';`
 
 // withRedis gives a node its way to Redis.
-func (c *cluster) withRedis(n *node, more []string) error {
-	proxy, err := pgtest.NewProxy(c.engineRedis.server.Addr())
-	if err != nil {
+func (c *cluster) withRedis(n *node, more []string) (err error) {
+	if n.redis, err = pgtest.NewProxy(c.engineRedis.server.Addr()); err != nil {
 		return err
 	}
-	n.redis = proxy
-	url, err := proxy.URL(c.engineRedis.server.URL())
-	if err != nil {
-		return err
-	}
-	n.args = append(n.args, "--redis="+url)
-	n.args = append(n.args, more...)
-	return nil
+	url, err := n.redis.URL(c.engineRedis.server.URL())
+	n.args = append(append(n.args, "--redis="+url), more...)
+	return err
 }
 
 // close ends the servers.
-func (r *redisSide) close() error {
-	err := r.server.Close()
-	if r.replica != nil {
-		err = errors.Join(err, r.replica.Close())
-	}
-	for _, s := range r.others {
-		err = errors.Join(err, s.Close())
+func (r *redisSide) close() (err error) {
+	for _, s := range append(r.others, r.server, r.replica) {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
 	}
 	return err
 }
 
 // hold keeps the cluster from being switched up again until the returned function is called.
 func (r *redisSide) hold() (release func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.held++
-	return func() {
+	add := func(n int) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.held--
+		r.held += n
 	}
+	add(1)
+	return func() { add(-1) }
 }
 
 func (r *redisSide) free() bool {
@@ -203,7 +174,7 @@ func (s *engineState) shipped() bool {
 func (n *node) ask(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, bytes.NewBufferString(body))
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -214,14 +185,11 @@ func (n *node) ask(ctx context.Context, method, path, body string, into any) err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
+	}
+	if err != nil || into == nil {
 		return err
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", res.Status, text)
-	}
-	if into == nil {
-		return nil
 	}
 	return json.Unmarshal(text, into)
 }
@@ -303,8 +271,8 @@ func (c *cluster) keepUp(ctx context.Context) {
 	}
 }
 
-// settleEngine waits until everything is shipped and compares the logs with what the nodes remember, brings every shard back and
-// reads what was lost meanwhile. What is wrong it returns as violations.
+// settleEngine waits until everything is shipped and compares the logs with what the nodes remember, brings every shard back and reads
+// what was lost meanwhile. What is wrong it returns as violations.
 func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
 	wrong := func(rule history.Rule, format string, args ...any) {
 		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
@@ -326,24 +294,30 @@ func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found [
 	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.engineRedis.declared); err != nil {
 		return nil, err
 	}
-	if h.Left, err = readLeft(ctx, conn); err != nil {
+	rows, _ := conn.Query(ctx, `SELECT new->>'reason' FROM torture_log WHERE kind = 'left' ORDER BY at`) // CollectRows says what failed
+	if h.Left, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 		return nil, err
 	}
-	h.Losses, err = readLosses(ctx, conn)
+	// Which signers were mended, each with the losses of its shard until then.
+	rows, _ = conn.Query(ctx, `
+		SELECT m.signer, m.epoch, m.doubtful, max(l.fencing_token), min(l.at), max(l.grant_until), max(l.doubt_until)
+		FROM torture_mended m JOIN torture_loss l ON l.shard_id = m.shard_id AND l.epoch > m.was AND l.epoch <= m.epoch
+		GROUP BY m.signer, m.epoch, m.doubtful ORDER BY m.signer, m.epoch`)
+	h.Losses, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l history.Loss, err error) {
+		return l, row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &l.Token, &l.At, &l.GrantUntil, &l.DoubtUntil)
+	})
 	return found, err
 }
 
-// compare lets every node compare its logs with its memory until nothing is different, and
-// says what is. Work that is under way meanwhile may look like a difference.
+// compare lets every node compare its logs with its memory until nothing is different, and says what is. Work that is under way
+// meanwhile may look like a difference.
 func (c *cluster) compare(ctx context.Context) (different string) {
-	type report struct {
-		Equal, Different int
-		Differences      []json.RawMessage
-	}
 	for _, n := range c.nodes[:2] {
-		until := time.Now().Add(engineWait / 2)
-		for ctx.Err() == nil {
-			var r report
+		for until := time.Now().Add(engineWait / 2); ctx.Err() == nil; lasts(ctx, 20*poll) {
+			var r struct {
+				Equal, Different int
+				Differences      []json.RawMessage
+			}
 			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
 			if err == nil && r.Different == 0 {
 				break
@@ -351,7 +325,6 @@ func (c *cluster) compare(ctx context.Context) (different string) {
 			if time.Now().After(until) {
 				return fmt.Sprintf("%s: %+v %v", n.id, r, err)
 			}
-			lasts(ctx, 20*poll)
 		}
 	}
 	return ""
@@ -374,8 +347,8 @@ func (c *cluster) outlastDoubt(ctx context.Context) error {
 	return nil
 }
 
-// judge looks whether what was lost, and that the engine was left, has a reason among the
-// faults. While nothing was taken from Redis, nobody may find that something is missing.
+// judge looks whether what was lost, and that the engine was left, has a reason among the faults. While nothing was taken from Redis,
+// nobody may find that something is missing.
 func (r *redisSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
 	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
 	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
@@ -391,27 +364,4 @@ func (r *redisSide) judge(faults []Fault, h *history.History) (found []history.V
 		}
 	}
 	return found
-}
-
-// readLosses reads which signers were mended, each with the losses of its shard until then.
-func readLosses(ctx context.Context, conn *pgx.Conn) ([]history.Loss, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT m.signer, m.epoch, m.ceiling, max(l.token), min(l.at), max(l.grant_until), max(l.doubt_until)
-		FROM torture_mended m JOIN torture_loss l ON l.shard_id = m.shard_id AND l.epoch > m.was AND l.epoch <= m.epoch
-		GROUP BY m.signer, m.epoch, m.ceiling ORDER BY m.signer, m.epoch`)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l history.Loss, err error) {
-		return l, row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &l.Token, &l.At, &l.GrantUntil, &l.DoubtUntil)
-	})
-}
-
-// readLeft reads why the engine was left.
-func readLeft(ctx context.Context, conn *pgx.Conn) ([]string, error) {
-	rows, err := conn.Query(ctx, `SELECT reason FROM torture_left ORDER BY at`)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

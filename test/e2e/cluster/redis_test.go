@@ -11,70 +11,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
-	"noncegate/wire"
 )
-
-func TestByRedisEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
-	t.Parallel()
-	r := e2e.StartRedis(t)
-	f := e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m", "--redis="+r.URL())
-	signers := e2e.Signers("account", 6)
-	watchers := map[string]*watcher{}
-	for _, name := range f.Names {
-		watchers[name] = watch(f, name)
-	}
-	few := watch(f, "b", signers[1], signers[4])
-	const rounds = 20
-	conns := f.ConnectEach()
-	for i := range rounds {
-		for j, s := range signers {
-			at := conns[f.Names[(i*(1-j%2)+j)%2]] // half of them at both nodes in turn
-			if j == 2 {
-				at = conns["c"]
-			}
-			at.Want("ok", wire.MethodMarkUsed, e2e.Mark(s, at.Allocate(s, "").Nonce))
-		}
-	}
-	for name, w := range watchers {
-		f.Nodes[name].Await("all events", func() bool { return len(w.events()) >= 2*rounds*len(signers) })
-		for _, s := range signers {
-			inOrder(t, name, w.events(), s, 2*rounds)
-		}
-		if n := f.Nodes[name].Value("noncegate_subscriptions"); n > 2 {
-			t.Errorf("%s has %v subscriptions: nodes subscribe to it", name, n)
-		}
-	}
-	e2e.Await(t, "the events of two signers", func() bool { return len(few.events()) >= 4*rounds })
-	for _, s := range []string{signers[1], signers[4]} {
-		inOrder(t, "b, for two signers", few.events(), s, 2*rounds)
-	}
-	if f.Sum("noncegate_redis_events_received_total") == 0 || f.Sum("noncegate_redis_events_missed_total") != 0 || f.Sum("noncegate_redis_down") != 0 {
-		t.Error("nothing came by Redis, or something was missed")
-	}
-	info := e2e.Decode[wire.InfoResult](t, conns["a"].Want("ok", wire.MethodInfo, "{}"))
-	if info.Redis != "server" {
-		t.Errorf("gateway_info says of Redis %q", info.Redis)
-	}
-}
-
-// inOrder fails the test unless a subscriber was told of each version of a signer once, from 1 to last, and missed nothing.
-func inOrder(t testing.TB, who string, events []client.Event, signer string, last int64) {
-	t.Helper()
-	next := int64(1)
-	for _, e := range events {
-		if e.Signer != signer {
-			continue
-		}
-		if e.Version != next || e.Missed != 0 || e.Gap {
-			t.Errorf("a subscriber at %s was told %+v, want version %d", who, e, next)
-			return
-		}
-		next++
-	}
-	if next != last+1 {
-		t.Errorf("a subscriber at %s was told of %s up to version %d of %d", who, signer, next-1, last)
-	}
-}
 
 func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 	t.Parallel()

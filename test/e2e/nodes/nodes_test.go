@@ -4,7 +4,6 @@
 package nodes
 
 import (
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -69,13 +68,4 @@ func TestEachNodeShowsAllNodesAndWhatBecomesOfThem(t *testing.T) {
 		n := shown(b)["a"]
 		return n.State == "live" && n.Incarnation == 2 && n.URL == again.URL
 	})
-}
-
-func TestAGatewayOnAFileShowsItself(t *testing.T) {
-	t.Parallel()
-	p := e2e.Launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"), "--node-id=only")
-	nodes := shown(p)
-	if n := nodes["only"]; len(nodes) != 1 || n.State != "live" || n.URL != p.URL || n.Mode != "worker-queue" {
-		t.Errorf("got %+v", nodes)
-	}
 }

@@ -28,31 +28,35 @@ type Patch struct {
 // Build builds the gateway of this repository from its sources, with the patches applied, as the file exe. It touches neither the
 // module nor the standard library. The working directory must be in a module that knows this one.
 func Build(ctx context.Context, exe string, patches []Patch, flags ...string) error {
+	if err := lookAtSources(); err != nil {
+		return err
+	}
+	return build(ctx, exe+".overlay", patches, append(slices.Clone(flags), "-o", exe, "./cmd/gateway")...)
+}
+
+// build runs go build in the module. It makes the folder dir for the patched copies, if there are any.
+func build(ctx context.Context, dir string, patches []Patch, args ...string) error {
 	module, err := Module(ctx)
 	if err != nil {
 		return err
 	}
-	if err := lookAtSources(); err != nil {
-		return err
-	}
-	args := append([]string{"build", "-o", exe}, flags...)
 	if len(patches) > 0 {
-		overlay, err := Overlay(ctx, exe+".overlay", patches)
+		overlay, err := Overlay(ctx, dir, patches)
 		if err != nil {
 			return err
 		}
-		args = append(args, "-overlay", overlay)
+		args = append([]string{"-overlay", overlay}, args...)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/gateway")...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
 	cmd.Dir = module
 	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", filepath.Base(exe), err, said)
+		return fmt.Errorf("build %s: %w\n%s", args[len(args)-1], err, said)
 	}
 	return nil
 }
 
-// Program builds the gateway of this repository as this program was built, in the module's bin/test, and returns its path. It is
-// not built again while it is up to date, so tests of many packages link it once.
+// Program builds the gateway of this repository as this program was built, in the module's bin/test, and returns its path. It is not
+// built again while it is up to date, so tests of many packages link it once.
 func Program(ctx context.Context) (exe string, err error) {
 	module, err := Module(ctx)
 	if err != nil {
@@ -76,35 +80,19 @@ func Program(ctx context.Context) (exe string, err error) {
 // Compile compiles the Go packages that the patches are in, with the patches applied, into nothing. It makes the folder dir for the
 // patched copies. A patch of another file is applied only.
 func Compile(ctx context.Context, dir string, patches []Patch) error {
-	module, err := Module(ctx)
-	if err != nil {
-		return err
-	}
-	overlay, err := Overlay(ctx, dir, patches)
-	if err != nil {
-		return err
-	}
-	args := []string{"build", "-o", os.DevNull, "-overlay", overlay}
-	flags := len(args)
+	args := []string{"-o", os.DevNull}
 	for _, p := range patches {
-		if path.Ext(p.File) != ".go" {
-			continue
+		if pkg, ofGo := strings.CutPrefix(path.Dir(p.File), "$GOROOT/src/"); ofGo {
+			args = append(args, pkg)
+		} else if path.Ext(p.File) == ".go" {
+			args = append(args, "./"+pkg)
 		}
-		pkg, ofGo := strings.CutPrefix(path.Dir(p.File), "$GOROOT/src/")
-		if !ofGo {
-			pkg = "./" + pkg
-		}
-		args = append(args, pkg)
 	}
-	if len(args) == flags {
-		return nil
+	if len(args) == 2 {
+		_, err := Overlay(ctx, dir, patches)
+		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = module
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile the patched packages: %w\n%s", err, said)
-	}
-	return nil
+	return build(ctx, dir, patches, args...)
 }
 
 // FlagsOfThis are the flags that this program was built with and a gateway should be too: the race detector, or none.

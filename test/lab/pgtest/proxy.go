@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,14 +20,17 @@ var idleReply = []byte{'Z', 0, 0, 0, 5, 'I'}
 // dialTimeout bounds the wait for the server; Close may take that long.
 const dialTimeout = 5 * time.Second
 
-// Proxy is a TCP proxy in front of a server. It starts by forwarding; what a
-// method changes holds for open connections and for new ones.
+// maxLate bounds what of one connection's late replies is on its way; past it the server waits, as it does for a network whose window
+// is full.
+const maxLate = 1024
+
+// Proxy is a TCP proxy in front of a server. It starts by forwarding; what a method changes holds for open connections and for new ones.
 type Proxy struct {
 	ln    net.Listener
 	wg    sync.WaitGroup // the accept loop and everything it starts
 	trips atomic.Int64
 
-	mu       sync.Mutex // guards what follows; no I/O is done under it
+	mu       sync.Mutex // guards what follows
 	target   string
 	refusing bool
 	closed   bool
@@ -40,10 +45,14 @@ type link struct {
 	client, server net.Conn
 	done           chan struct{} // closed by the first end
 	end            func()
-	late           *lateLine // nil: replies pass at once
+	late           chan lateReply      // nil: replies pass at once
+	cut            atomic.Pointer[cut] // replies are withheld; nil: they are not
+}
 
-	mu  sync.Mutex // guards cut
-	cut *cut       // replies are withheld
+// lateReply is handed on when it is due. Each has its own time: what comes close together arrives close together, as over a long wire.
+type lateReply struct {
+	due  time.Time
+	data []byte
 }
 
 // cut is one order of CutReplies or DelayRequest.
@@ -95,10 +104,9 @@ func (p *Proxy) Forward() {
 // Refuse ends every connection and, until Forward, every new one at once: a network that says so.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.refusing = true
-	links := p.linksLocked()
-	p.mu.Unlock()
-	endAll(links)
+	p.dropLocked()
 }
 
 // BlackHole lets connections stand and be made and, until Forward, passes no byte in either direction: a network that says nothing.
@@ -143,9 +151,22 @@ func (p *Proxy) Retarget(target string) {
 // Drop ends every connection; new ones are taken.
 func (p *Proxy) Drop() {
 	p.mu.Lock()
-	links := p.linksLocked()
-	p.mu.Unlock()
-	endAll(links)
+	defer p.mu.Unlock()
+	p.dropLocked()
+}
+
+func (p *Proxy) dropLocked() {
+	for l := range p.links {
+		l.end()
+	}
+}
+
+// DelayReplies has the replies on connections made from now on arrive late by d, one not waiting for another: a server that is that
+// much farther away. 0 ends it.
+func (p *Proxy) DelayReplies(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lateBy = d
 }
 
 func (p *Proxy) order(c *cut) <-chan struct{} {
@@ -157,33 +178,16 @@ func (p *Proxy) order(c *cut) <-chan struct{} {
 }
 
 // Close ends all connections and waits for the goroutines. It may be called twice.
-func (p *Proxy) Close() error {
+func (p *Proxy) Close() (err error) {
 	p.mu.Lock()
-	wasClosed := p.closed
-	p.closed, p.refusing = true, true
-	links := p.linksLocked()
-	p.mu.Unlock()
-	var err error
-	if !wasClosed {
+	if !p.closed {
 		err = p.ln.Close()
 	}
-	endAll(links)
+	p.closed, p.refusing = true, true
+	p.dropLocked()
+	p.mu.Unlock()
 	p.wg.Wait()
 	return err
-}
-
-func (p *Proxy) linksLocked() []*link {
-	links := make([]*link, 0, len(p.links))
-	for l := range p.links {
-		links = append(links, l)
-	}
-	return links
-}
-
-func endAll(links []*link) {
-	for _, l := range links {
-		l.end()
-	}
 }
 
 func (p *Proxy) accept() {
@@ -206,49 +210,60 @@ func (p *Proxy) serve(client net.Conn) {
 	if err != nil {
 		return // the client sees its connection end, as it would without us
 	}
-	l := newLink(client, server)
-	defer l.end()
-	if !p.add(l) {
-		return
-	}
-	defer p.remove(l)
-	if l.late = p.newLateLine(); l.late != nil {
-		p.wg.Go(func() {
-			defer l.end()
-			l.late.run(l.client, l.done)
-		})
-	}
-	p.wg.Go(func() {
-		defer l.end()
-		p.copyRequests(l)
-	})
-	p.copyReplies(l)
-}
-
-func newLink(client, server net.Conn) *link {
 	l := &link{client: client, server: server, done: make(chan struct{})}
 	l.end = sync.OnceFunc(func() {
 		close(l.done)
 		client.Close()
 		server.Close()
 	})
-	return l
-}
-
-func (p *Proxy) add(l *link) bool {
+	defer l.end()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.refusing {
-		return false
+	refusing, by := p.refusing, p.lateBy
+	if !refusing {
+		p.links[l] = struct{}{}
 	}
-	p.links[l] = struct{}{}
-	return true
+	p.mu.Unlock()
+	if refusing {
+		return
+	}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.links, l)
+	}()
+	if by > 0 {
+		l.late = make(chan lateReply, maxLate)
+		p.wg.Go(l.replyLate)
+	}
+	p.wg.Go(func() {
+		defer l.end()
+		p.copyRequests(l)
+	})
+	p.copyReplies(l, by)
 }
 
-func (p *Proxy) remove(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, l)
+// replyLate writes what was queued when it is due, until the link has ended.
+func (l *link) replyLate() {
+	defer l.end()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var r lateReply
+		select {
+		case r = <-l.late:
+			timer.Reset(time.Until(r.due))
+		case <-l.done:
+			return
+		}
+		select {
+		case <-timer.C:
+		case <-l.done:
+			return
+		}
+		if _, err := l.client.Write(r.data); err != nil {
+			return
+		}
+	}
 }
 
 // wait returns once bytes may pass, or false when the link has ended.
@@ -272,7 +287,7 @@ func (p *Proxy) copyRequests(l *link) {
 			return false
 		}
 		tail = p.armed(l, append(tail, data...), said.feed(data))
-		if c := l.withholding(); c != nil && c.late > 0 {
+		if c := l.cut.Load(); c != nil && c.late > 0 {
 			l.deliverLate(c, data)
 			return false
 		}
@@ -307,34 +322,39 @@ func (p *Proxy) armed(l *link, sent []byte, bound []string) []byte {
 	case p.cut == nil:
 		return nil
 	case p.cut.statement != "":
-		if !contains(bound, p.cut.statement) {
+		if !slices.ContainsFunc(bound, func(text string) bool { return strings.Contains(text, p.cut.statement) }) {
 			return nil
 		}
 	case !bytes.Contains(sent, p.cut.match):
 		keep := min(len(sent), len(p.cut.match)-1)
 		return append(sent[:0], sent[len(sent)-keep:]...)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut, p.cut = p.cut, nil
+	l.cut.Store(p.cut)
+	p.cut = nil
 	return nil
 }
 
-func (p *Proxy) copyReplies(l *link) {
+func (p *Proxy) copyReplies(l *link, by time.Duration) {
 	var withheld []byte // end of what was thrown away
 	copyFrom(l.server, func(data []byte) bool {
 		if !p.wait(l) {
 			return false
 		}
-		c := l.withholding()
-		if c == nil && l.late != nil {
-			return l.late.put(data, l.done)
-		}
-		if c == nil {
+		c := l.cut.Load()
+		switch {
+		case c == nil && l.late != nil:
+			select {
+			case l.late <- lateReply{time.Now().Add(by), bytes.Clone(data)}:
+				return true
+			case <-l.done:
+				return false
+			}
+		case c == nil:
 			_, err := l.client.Write(data)
 			return err == nil
 		}
-		withheld = lastBytes(append(withheld, data...), len(idleReply))
+		withheld = append(withheld, data...)
+		withheld = withheld[max(0, len(withheld)-len(idleReply)):]
 		if !c.anyReply && !bytes.Equal(withheld, idleReply) {
 			return true
 		}
@@ -353,18 +373,4 @@ func copyFrom(from net.Conn, pass func(data []byte) bool) {
 			return
 		}
 	}
-}
-
-func (l *link) withholding() *cut {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cut
-}
-
-// lastBytes moves the last n bytes of b to its front and returns them.
-func lastBytes(b []byte, n int) []byte {
-	if len(b) <= n {
-		return b
-	}
-	return append(b[:0], b[len(b)-n:]...)
 }

@@ -5,7 +5,6 @@ package pgtest
 import (
 	"bytes"
 	"encoding/binary"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -57,7 +56,10 @@ func (s *statements) feed(data []byte) (bound []string) {
 		case 'P': // Parse: name, text
 			name, rest, _ := bytes.Cut(body, []byte{0})
 			text, _, _ := bytes.Cut(rest, []byte{0})
-			s.know(string(name), string(text))
+			if s.texts == nil {
+				s.texts = make(map[string]string)
+			}
+			s.texts[string(name)] = string(text)
 		case 'B': // Bind: portal, name
 			_, rest, _ := bytes.Cut(body, []byte{0})
 			name, _, _ := bytes.Cut(rest, []byte{0})
@@ -66,13 +68,6 @@ func (s *statements) feed(data []byte) (bound []string) {
 			s.trips.Add(1)
 		}
 	}
-}
-
-func (s *statements) know(name, text string) {
-	if s.texts == nil {
-		s.texts = make(map[string]string)
-	}
-	s.texts[name] = text
 }
 
 // next takes a whole message from the buffer. The body is valid until the next call of feed.
@@ -103,14 +98,4 @@ func (s *statements) next() (kind byte, body []byte, ok bool) {
 		s.began, s.foreign = true, code != protocolThree
 	}
 	return 0, nil, !s.foreign
-}
-
-// contains reports whether one of the texts contains part.
-func contains(texts []string, part string) bool {
-	for _, text := range texts {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
 }
