@@ -30,71 +30,25 @@ type compareCmd struct {
 	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99 latencies, B over A, the median of the rounds. 0: not judged."`
 }
 
-// processFlags say how gateways that a command starts are treated.
-type processFlags struct {
-	StartTimeout time.Duration `group:"time" default:"60s" help:"How long a gateway may take until it is ready."`
-	StopTimeout  time.Duration `group:"time" default:"30s" help:"How long a gateway may take to end once it is asked to; then it is killed."`
-	LogDir       string        `group:"report" type:"path" placeholder:"DIR" help:"Where the output of the gateways is kept. Default: it is thrown away, but for the end of it when something goes wrong."`
-}
-
-func (f *processFlags) validate() error {
-	return usage(rule{f.StartTimeout <= 0 || f.StopTimeout <= 0, "--start-timeout and --stop-timeout must be above 0"})
-}
-
-// start starts a gateway and waits until it is ready. A gateway that runs and is not comes
-// with the error.
-func (f *processFlags) start(ctx context.Context, p *program, name string, command []string, log string, ready ...func(context.Context) error) (*process.Process, error) {
-	gateway, err := process.Start(command, log)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	p.say("%s runs as process %d", name, gateway.Pid())
-	ctx, cancel := context.WithTimeout(ctx, f.StartTimeout)
-	defer cancel()
-	for _, is := range ready {
-		if err := gateway.WaitReady(ctx, is); err != nil {
-			return gateway, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	return gateway, nil
-}
-
-// logs is the folder for the output of gateways, and what to call at the end.
-func (f *processFlags) logs() (dir string, done func(), err error) {
-	if f.LogDir != "" {
-		if err := os.MkdirAll(f.LogDir, 0o755); err != nil {
-			return "", nil, usageError{fmt.Errorf("--log-dir: %w", err)}
-		}
-		return f.LogDir, func() {}, nil
-	}
-	dir, err = os.MkdirTemp("", "loadtest")
-	return dir, func() { os.RemoveAll(dir) }, err
-}
-
 func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
-	a, wrongA := words("--a", c.A)
-	b, wrongB := words("--b", c.B)
-	criteria, wrong := (&criteriaFlags{lostFlags: c.lostFlags}).criteria()
-	err = cmp.Or(err, wrongA, wrongB, wrong, c.reportFlags.validate(), c.processFlags.validate(), usage(
+	criteria, wrong := c.lostFlags.criteria()
+	a, wrongA := newChild("--a", "A", c.A, c.URL...)
+	b, wrongB := newChild("--b", "B", c.B, c.URL...)
+	if err := cmp.Or(err, wrongA, wrongB, wrong, c.reportFlags.validate(), c.processFlags.validate(), usage(
 		roundsRule(c.Rounds),
 		rule{c.MinRatio < 0 || c.MaxP99Ratio < 0, "--min-ratio and --max-p99-ratio must not be negative"},
-	))
-	if err != nil {
+	)); err != nil {
 		return err
 	}
-	logs, done, err := c.logs()
-	if err != nil {
-		return err
+	for _, url := range c.URL {
+		a.ready, b.ready = append(a.ready, process.Handshakes(url)), append(b.ready, process.Handshakes(url))
 	}
-	defer done()
-	sides, commands := [2]string{"A", "B"}, [2][]string{a, b}
 	return p.contest(ctx, contest{
-		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
-		sides: sides, rounds: c.Rounds, andBack: true, signers: load.Signers,
+		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria, sides: [2]string{"A", "B"}, rounds: c.Rounds, andBack: true, signers: load.Signers,
 		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers = signers
-			return c.measure(ctx, p, sides[side], commands[side], load, filepath.Join(logs, sides[side]+".log"))
+			return c.measure(ctx, p, []*child{a, b}[side], load)
 		},
 		ratios: []wantedRatio{
 			{name: "acknowledged a second, B over A", figure: perSecondOf, atLeast: c.MinRatio},
@@ -103,35 +57,80 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// words are those of a command that a flag names.
-func words(flag, command string) ([]string, error) {
-	words, err := process.Split(command)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
-	}
-	return words, nil
-}
-
-// measure starts one side, loads it, and ends it. Where somebody else serves its
-// address the error is process.ErrTaken.
-func (c *compareCmd) measure(ctx context.Context, p *program, name string, command []string, load traffic.Load, log string) (run *result.Run, err error) {
-	if err := process.Vacant(ctx, load.URLs...); err != nil {
-		return nil, fmt.Errorf("--url: %w", err)
-	}
-	var ready []func(context.Context) error
-	for _, url := range load.URLs {
-		ready = append(ready, process.Handshakes(url))
-	}
-	gateway, err := c.start(ctx, p, name, command, log, ready...)
-	if gateway != nil {
-		defer func() {
-			if stopped := gateway.Stop(c.StopTimeout); stopped != nil && ctx.Err() == nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", name, stopped))
-			}
-		}()
-	}
+// measure starts one side, loads it, and ends it. Where another server answers at its address the
+// error is process.ErrTaken.
+func (c *compareCmd) measure(ctx context.Context, p *program, side *child, load traffic.Load) (run *result.Run, err error) {
+	dir, err := os.MkdirTemp("", "loadtest")
 	if err != nil {
 		return nil, err
 	}
+	defer os.RemoveAll(dir)
+	if err := process.Vacant(ctx, load.URLs...); err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	defer func() { err = errors.Join(err, side.end(ctx, c.StopTimeout)) }()
+	if err := side.start(ctx, p, dir); err != nil {
+		return nil, err
+	}
 	return p.loaded(ctx, c.pages(load.URLs, load.Access), load)
+}
+
+// processFlags say how gateways that a command starts are treated.
+type processFlags struct {
+	StopTimeout time.Duration `group:"time" default:"30s" help:"How long a gateway may take to end once it is asked to; then it is killed."`
+}
+
+func (f *processFlags) validate() error {
+	return usage(rule{f.StopTimeout <= 0, "--stop-timeout must be above 0"})
+}
+
+// startTimeout is how long a gateway may take until it is ready.
+const startTimeout = time.Minute
+
+// child is a gateway that a command starts, maybe several times.
+type child struct {
+	name    string
+	command []string
+	served  []string // URLs that nobody may answer at before it is started
+	ready   []func(context.Context) error
+	running *process.Process // nil: it does not run
+}
+
+// newChild makes the child of a command line that a flag has. An error is a usageError.
+func newChild(flag, name, line string, served ...string) (*child, error) {
+	words, err := process.Split(line)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
+	}
+	return &child{name: name, command: words, served: served}, nil
+}
+
+// start starts a gateway, its output in a folder, and waits until it is ready. It is to be ended also
+// when it is not.
+func (c *child) start(ctx context.Context, p *program, dir string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if c.running, err = process.Start(c.command, filepath.Join(dir, fmt.Sprintf("%p.log", c))); err == nil {
+		p.say("%s runs as process %d", c.name, c.running.Pid())
+		for _, ready := range c.ready {
+			err = cmp.Or(err, c.running.WaitReady(ctx, ready))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", c.name, err)
+	}
+	return err
+}
+
+// end ends the gateway if it runs. That it had to be killed is an error, but not when ctx has ended.
+func (c *child) end(ctx context.Context, grace time.Duration) error {
+	if c == nil || c.running == nil {
+		return nil
+	}
+	err := c.running.Stop(grace)
+	c.running = nil
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", c.name, err)
 }

@@ -37,8 +37,8 @@ func perSecondOf(r *result.Run) float64 { return r.PerSecond }
 func p50Of(r *result.Run) float64       { return r.LatencyMs.P50 }
 func p99Of(r *result.Run) float64       { return r.LatencyMs.P99 }
 
-// contest makes all runs until one is cut short, judges them, reports them, and says how that
-// ends the program. Without any run there is nothing to say but what cut it short.
+// contest makes all runs until one is cut short, judges them, reports them, and says how that ends
+// the program. Without any run there is nothing to say but what cut it short.
 func (p *program) contest(ctx context.Context, c contest) error {
 	if err := c.files.writable(); err != nil {
 		return err
@@ -71,16 +71,16 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	for _, r := range c.ratios {
 		r.judge(both, sides, ctx.Err() != nil)
 	}
-	both.Outcome, both.Passed = outcomeOf(both, ctx.Err() != nil)
+	judgeContest(both, ctx.Err() != nil)
 	err = errors.Join(err, p.write(c.files, both, report.OfComparison(both)))
-	if ctx.Err() == nil && err == nil && failed(both) {
+	if ctx.Err() == nil && err == nil && both.Outcome == "FAIL" {
 		return errFailed
 	}
 	return interruptedOr(ctx, err)
 }
 
 // judge adds the ratio and, where there is a bound, the verdict on it. A round whose divisor is 0
-// says nothing; there must be at least one that does, unless somebody ended the contest before.
+// says nothing; there must be at least one that does, unless the contest was interrupted.
 func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, interrupted bool) {
 	r := result.Ratio{Name: w.name}
 	for i := range min(len(sides[0]), len(sides[1])) {
@@ -90,40 +90,38 @@ func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, inte
 	}
 	r.Median = result.Median(r.Rounds)
 	both.Ratios = append(both.Ratios, r)
-	want := fmt.Sprintf("at least %.2f", w.atLeast)
+	v := result.Verdict{Name: w.name + ", median of the rounds", Got: "there is no round to tell by", Unknown: interrupted, Passed: interrupted}
 	switch {
 	case w.atMost > 0:
-		want = fmt.Sprintf("at most %.2f", w.atMost)
-	case w.atLeast == 0:
+		v.Want = fmt.Sprintf("at most %.2f", w.atMost)
+	case w.atLeast > 0:
+		v.Want = fmt.Sprintf("at least %.2f", w.atLeast)
+	default:
 		return
 	}
-	v := result.Verdict{Name: w.name + ", median of the rounds", Want: want, Got: "there is no round to tell by", Unknown: interrupted, Passed: interrupted}
 	if len(r.Rounds) > 0 {
 		v.Got, v.Unknown = fmt.Sprintf("%.2f (%.2f … %.2f)", r.Median, slices.Min(r.Rounds), slices.Max(r.Rounds)), false
-		v.Passed = w.atMost > 0 && r.Median <= w.atMost || w.atMost == 0 && r.Median >= w.atLeast
+		v.Passed = r.Median >= w.atLeast && (w.atMost == 0 || r.Median <= w.atMost)
 	}
 	both.Verdicts = append(both.Verdicts, v)
 }
 
-// failed reports whether a criterion was missed, by a run or by a ratio, or a run could not be
-// made.
-func failed(c *result.Comparison) bool {
-	return slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Passed }) ||
-		slices.ContainsFunc(c.Runs, func(r *result.Run) bool { return !r.Passed })
-}
-
-// outcomeOf is how a comparison ended, in a word or a few, and whether it was judged and passed.
-func outcomeOf(c *result.Comparison, interrupted bool) (outcome string, passed bool) {
-	judged := slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Unknown })
+// judgeContest says how a comparison ended, in a few words. It failed when a criterion was missed, by
+// a run or by a ratio, or a run could not be made.
+func judgeContest(c *result.Comparison, interrupted bool) {
+	known := slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Unknown })
 	switch {
-	case failed(c):
-		return "FAIL", false
-	case !judged && interrupted:
-		return "not judged: interrupted", false
-	case !judged:
-		return "not judged: no criterion on the ratios was given", false
-	case interrupted:
-		return "PASS (interrupted: judged on the rounds until then)", true
+	case slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Passed }),
+		slices.ContainsFunc(c.Runs, func(r *result.Run) bool { return !r.Passed }):
+		c.Outcome = "FAIL"
+	case !known && interrupted:
+		c.Outcome = "not judged: interrupted"
+	case !known:
+		c.Outcome = "not judged: no criterion on the ratios was given"
+	default:
+		c.Outcome, c.Passed = "PASS", true
+		if interrupted {
+			c.Outcome += " (interrupted: judged on the rounds until then)"
+		}
 	}
-	return "PASS", true
 }

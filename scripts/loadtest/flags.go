@@ -178,22 +178,13 @@ type lostFlags struct {
 	MaxLost int64 `group:"criteria" default:"0" help:"Most connections of well-behaved clients that may end by themselves. -1: not judged."`
 }
 
-type criteriaFlags struct {
-	lostFlags
-	MaxE2EP99   time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
-	GrowthCheck bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
-}
-
 // criteria are those of a run. An error is a usageError.
-func (f *criteriaFlags) criteria() (report.Criteria, error) {
-	return report.Criteria{
-			MaxE2EP99: f.MaxE2EP99, MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost, Growth: f.GrowthCheck,
-		}, usage(
-			rule{f.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"},
-			between("max-failed-share", f.MaxFailedShare, 0, 1),
-			rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
-			rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
-		)
+func (f *lostFlags) criteria() (report.Criteria, error) {
+	return report.Criteria{MaxFailedShare: f.MaxFailedShare, MinAcknowledged: f.MinAcknowledged, MaxLost: f.MaxLost}, usage(
+		between("max-failed-share", f.MaxFailedShare, 0, 1),
+		rule{f.MinAcknowledged < 1, "--min-acknowledged must be at least 1"},
+		rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
+	)
 }
 
 // AfterApply gives addresses without a path that of a gateway.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -26,13 +27,16 @@ type runCmd struct {
 	loadFlags
 	Verify bool `group:"load" help:"Check the answers about some of the signers, and afterwards what the gateway says of these: no nonce handed out twice, every one accounted for, marks kept. The signers must be unused (--signer-base)."`
 	reportFlags
-	criteriaFlags
+	lostFlags
+	MaxE2EP99   time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
+	GrowthCheck bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
 }
 
 func (c *runCmd) Run(ctx context.Context, p *program) error {
 	load, err := c.load()
 	criteria, wrong := c.criteria()
-	if err := cmp.Or(err, wrong, c.reportFlags.validate()); err != nil {
+	criteria.MaxE2EP99, criteria.Growth = c.MaxE2EP99, c.GrowthCheck
+	if err := cmp.Or(err, wrong, c.reportFlags.validate(), usage(rule{c.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"})); err != nil {
 		return err
 	}
 	return p.single(ctx, &c.reportFlags, criteria, func() (*result.Run, []result.Verdict, error) {

@@ -37,7 +37,7 @@ const (
 
 func (c *slowCmd) Run(ctx context.Context, p *program) error {
 	load, slow, err := c.loads()
-	criteria, wrong := (&criteriaFlags{lostFlags: c.lostFlags}).criteria()
+	criteria, wrong := c.criteria()
 	if err := cmp.Or(err, wrong, c.reportFlags.validate()); err != nil {
 		return err
 	}
