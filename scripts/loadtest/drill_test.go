@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/target"
 	"noncegate/scripts/loadtest/traffic"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
@@ -59,9 +58,9 @@ func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 }
 
 func TestTheSlowDrillReportsBothSides(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
+	g := startGateway(t, "--max-holds=4096")
 	html := filepath.Join(t.TempDir(), "slow.html")
-	code, out, stderr := runProgram(t.Context(), t, nil, "slow", "--url="+g.URL, "--metrics="+g.Metrics, "--connections=10", "--rate=400", "--rounds=1",
+	code, out, stderr := runProgram(t.Context(), t, nil, "slow", "--url="+g.URL, "--metrics="+g.Admin+"/metrics", "--connections=10", "--rate=400", "--rounds=1",
 		"--warmup=0s", "--duration=2s", "--signers=10", "--min-acknowledged=1", "--max-failed-share=1", "--max-p99-ratio=1000000", "--behaviour=trickle", "--json=-", "--html="+html)
 	var got result.Comparison
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK || len(got.Runs) != 2 || !got.Passed {
@@ -92,7 +91,7 @@ func newGateway(t *testing.T, store string) gatewayAt {
 	}
 	return gatewayAt{
 		url: "ws://" + addr[0] + "/ws", ready: "http://" + addr[1] + "/readyz",
-		command: target.Program + " serve --max-holds=4096 --listen=" + addr[0] + " --admin-listen=" + addr[1] + " --store=" + store,
+		command: gatewayProgram + " serve --max-holds=4096 --listen=" + addr[0] + " --admin-listen=" + addr[1] + " --store=" + store,
 	}
 }
 
@@ -109,7 +108,7 @@ func TestTwoSettingsAreComparedAndAForeignServerIsNotTakenForOne(t *testing.T) {
 	if code, out, stderr := runProgram(t.Context(), t, nil, args()...); code != exitOK || !strings.Contains(out, "B, round 1") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
-	url = target.StartGateway(t).URL
+	url = startGateway(t).URL
 	if code, _, stderr := runProgram(t.Context(), t, nil, args()...); code != exitUsage || !strings.Contains(stderr, "--url: the address is taken") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}

@@ -120,8 +120,8 @@ func partOf(run *result.Run) part {
 	say := func(format string, args ...any) { p.Lines = append(p.Lines, fmt.Sprintf(format, args...)) }
 	if r := run.Restart; r != nil {
 		p.Tables = append(p.Tables, restarts(r))
-		say("clients: %s connections closed in order, %s left in time, %s opened again after %s failures; %s unknown calls settled at the end; repeated by request id: %s",
-			count(r.Closed), count(r.Drained), count(r.Opened), count(r.Failures), count(r.Settled), cmp.Or(Tally(r.Repeated), "none"))
+		say("clients: %s connections closed in order, %s left in time, %s opened again after %s failures; repeated by request id: %s",
+			count(r.Closed), count(r.Drained), count(r.Opened), count(r.Failures), cmp.Or(Tally(r.Repeated), "none"))
 	}
 	for _, n := range run.Nodes {
 		p.Tables = append(p.Tables, stages(n), counters(n))

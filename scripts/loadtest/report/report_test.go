@@ -82,7 +82,7 @@ func TestTheReportsShowEveryPartAndObeyNothing(t *testing.T) {
 	run.Lost = map[string]int64{"<b>bold</b>": 3}
 	run.Events = &result.Events{Received: 7, LatencyMs: result.Latency{Count: 7, P99: 2}}
 	run.Slow = &result.Slow{Clients: 2, Behaviour: "stop", Kicked: 1}
-	run.Restart = &result.Restart{Gateways: []result.Restarted{{Gateway: "ws://h/ws", Wrong: "was killed"}}, Settled: 4}
+	run.Restart = &result.Restart{Gateways: []result.Restarted{{Gateway: "ws://h/ws", Wrong: "was killed"}}}
 	Judge(run, strict)
 	var text, page, both, bothPage bytes.Buffer
 	c := &result.Comparison{Title: "A: a; B: b", Runs: []*result.Run{run}, Ratios: []result.Ratio{{Name: "p99, B over A", Rounds: []float64{0.5}, Median: 0.5}}, Outcome: "FAIL"}

@@ -116,7 +116,6 @@ type Slow struct {
 // Restart is what became of gateways that were restarted, and what their clients noticed.
 type Restart struct {
 	Gateways []Restarted `json:"gateways"`
-	Settled  int64       `json:"settled"`  // calls whose outcome was unknown until they were asked again at the end
 	Closed   int64       `json:"closed"`   // connections closed in order because their gateway went away (1012)
 	Drained  int64       `json:"drained"`  // connections whose gateway answered that it is draining
 	Opened   int64       `json:"opened"`   // connections opened to come back

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"noncegate/scripts/loadtest/target"
 	"noncegate/wire"
 )
 
@@ -106,7 +105,7 @@ type book struct {
 	marks int64
 }
 
-func (b *book) answer(c *target.Conn, _ int, message []byte) error {
+func (b *book) answer(c *conn, _ int, message []byte) error {
 	var ask struct {
 		ID     int
 		Method string
@@ -120,28 +119,28 @@ func (b *book) answer(c *target.Conn, _ int, message []byte) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open[c.Number] == nil {
-		b.open[c.Number] = make(map[int64]string)
+	if b.open[c.number] == nil {
+		b.open[c.number] = make(map[int64]string)
 	}
-	open, p := b.open[c.Number], ask.Params
+	open, p := b.open[c.number], ask.Params
 	switch ask.Method {
 	case wire.MethodAllocate:
 		if b.next++; b.next%5 == 0 {
-			return c.Reply(refused(b.t, message, "server_busy"))
+			return c.reply(refused(b.t, message, "server_busy"))
 		}
 		open[b.next] = p.Signer
 		b.most = max(b.most, len(open))
-		return c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"signer":%q,"nonce":%d,"attempt":7,"holdMs":60000}}`, ask.ID, p.Signer, b.next))
+		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"signer":%q,"nonce":%d,"attempt":7,"holdMs":60000}}`, ask.ID, p.Signer, b.next))
 	case wire.MethodMarkUsed:
 		if open[p.Nonce] != p.Signer || p.Attempt != 7 || p.TxHash == "" {
-			b.t.Errorf("connection %d marks %s, and has %q of that nonce", c.Number, message, open[p.Nonce])
+			b.t.Errorf("connection %d marks %s, and has %q of that nonce", c.number, message, open[p.Nonce])
 		}
 		delete(open, p.Nonce)
 		b.marks++
 	default:
 		b.t.Errorf("a pair asks for %s", ask.Method)
 	}
-	return c.Reply(okay(b.t, message))
+	return c.reply(okay(b.t, message))
 }
 
 func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
@@ -151,7 +150,7 @@ func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &book{t: t, open: make(map[int]map[int64]string)}
-			l := endless(target.Serve(t, b.answer))
+			l := endless(serve(t, b.answer))
 			l.Mix = Mix{Pairs: true}
 			change(&l)
 			r := enough(t, l, 100)
@@ -177,7 +176,7 @@ func TestOfAPairTheGetterMarksWhatItGotAndNothingElse(t *testing.T) {
 }
 
 func TestPairsOfOneHotSignerNeverHoldMoreThanIsUnderWay(t *testing.T) {
-	l := endless(target.StartGateway(t, "--max-holds=12").URL)
+	l := endless(startGateway(t, "--max-holds=12").URL)
 	l.Signers, l.Mix = Signers{Count: 1}, Mix{Pairs: true} // three connections, bursts of four
 	r := enough(t, l, 100)
 	if marks := r.Methods["markUsed"].LatencyMs.Count; marks == 0 || r.Refusals() != 0 || r.Failed != 0 {

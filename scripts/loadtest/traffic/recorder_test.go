@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/target"
 	"noncegate/wire"
 )
 
@@ -33,7 +32,7 @@ type wrong struct {
 
 const from = 10
 
-func (w *wrong) answer(c *target.Conn, _ int, message []byte) error {
+func (w *wrong) answer(c *conn, _ int, message []byte) error {
 	var ask struct {
 		ID     json.RawMessage
 		Method string
@@ -82,7 +81,7 @@ func (w *wrong) answer(c *target.Conn, _ int, message []byte) error {
 	if err != nil {
 		return err
 	}
-	return c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, ask.ID, text))
+	return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, ask.ID, text))
 }
 
 func (w *wrong) row(n int64) *wire.Allocation {
@@ -124,7 +123,7 @@ func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found := verified(t, target.Serve(t, planted.answer), 1)
+			found := verified(t, serve(t, planted.answer), 1)
 			if caught := found.ViolationCount > 0; caught != (name != "right") || caught != (len(found.Violations) > 0) {
 				t.Errorf("%d violations: %v", found.ViolationCount, found.Violations)
 			}
@@ -133,7 +132,7 @@ func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 }
 
 func TestAGatewayThatIsRightIsNotAndItsSignersAreNotFreshAnyMore(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
+	g := startGateway(t, "--max-holds=4096")
 	if found := verified(t, g.URL, 100); found.ViolationCount != 0 || found.Signers != 64 {
 		t.Errorf("%+v", found)
 	}

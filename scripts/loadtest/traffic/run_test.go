@@ -19,11 +19,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/target"
 	"noncegate/test/lab/wait"
 )
-
-func TestMain(m *testing.M) { target.Main(m) }
 
 // patience is the safety net of a wait.
 const patience = wait.Patience
@@ -72,7 +69,7 @@ const nowhere = "ws://127.0.0.1:1/ws"
 var errEnd = errors.New("the server ends the connection")
 
 func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
+	g := startGateway(t, "--max-holds=4096")
 	for name, change := range map[string]func(*Load){
 		"closed loop": func(l *Load) { l.Mix = Mix{Pairs: true} },
 		"open loop":   func(l *Load) { l.Rate, l.Inflight, l.Mix = 300, 1, Mix{Pairs: true} },
@@ -102,11 +99,11 @@ func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
 }
 
 func TestResultsAndRefusalsAreCountedApart(t *testing.T) {
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		if n%4 == 3 {
-			return c.Reply(refused(t, message, "server_busy"))
+			return c.reply(refused(t, message, "server_busy"))
 		}
-		return c.Reply(okay(t, message))
+		return c.reply(okay(t, message))
 	})
 	r := enough(t, endless(url), 100)
 	busy := r.Refused["server_busy"]
@@ -125,7 +122,7 @@ func TestResultsAndRefusalsAreCountedApart(t *testing.T) {
 func TestAClosedLoopSendsTheNextBurstOnlyAfterAllAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var open, most int // of one connection, so of one goroutine
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		open++
 		most = max(most, open)
 		if n%4 != 3 {
@@ -133,7 +130,7 @@ func TestAClosedLoopSendsTheNextBurstOnlyAfterAllAnswers(t *testing.T) {
 		}
 		open = 0
 		for i := range 4 {
-			if err := c.Reply(okay(t, fmt.Appendf(nil, `{"id":%d}`, firstID+i))); err != nil {
+			if err := c.reply(okay(t, fmt.Appendf(nil, `{"id":%d}`, firstID+i))); err != nil {
 				return err
 			}
 		}
@@ -155,7 +152,7 @@ func TestAClosedLoopSendsTheNextBurstOnlyAfterAllAnswers(t *testing.T) {
 func TestWhatHasNoRoomInAnOpenLoopIsUnsentAndWhatHasNoAnswerFailed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var got atomic.Int64
-	url := target.Serve(t, func(*target.Conn, int, []byte) error {
+	url := serve(t, func(*conn, int, []byte) error {
 		if got.Add(1) == windowRequests {
 			cancel()
 		}
@@ -173,15 +170,15 @@ func TestConnectionsTakeTheTargetsInTurnAndAPingIsAnswered(t *testing.T) {
 	var connections [2]atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	server := func(i int) string {
-		return target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+		return serve(t, func(c *conn, n int, message []byte) error {
 			if n == 0 {
 				connections[i].Add(1)
-				if i == 0 && c.Number == 0 {
+				if i == 0 && c.number == 0 {
 					c.SetPongHandler(func(data string) error { cancel(); return nil })
 					c.WriteMessage(websocket.PingMessage, []byte("are you there"))
 				}
 			}
-			return c.Reply(okay(t, message))
+			return c.reply(okay(t, message))
 		})
 	}
 	l := endless(server(0), server(1))
@@ -196,9 +193,9 @@ func TestConnectionsTakeTheTargetsInTurnAndAPingIsAnswered(t *testing.T) {
 
 func TestALoadThatIsInterruptedBeforeItIsMeasuredHasAnEmptyResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		cancel()
-		return c.Reply(okay(t, message))
+		return c.reply(okay(t, message))
 	})
 	l := endless(url)
 	l.Warmup = time.Hour
@@ -211,16 +208,16 @@ func TestALoadThatIsInterruptedBeforeItIsMeasuredHasAnEmptyResult(t *testing.T) 
 
 // TestALostConnectionIsCountedWithItsReasonAndTheOthersGoOn: of a client as of a subscriber.
 func TestALostConnectionIsCountedWithItsReasonAndTheOthersGoOn(t *testing.T) {
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		switch {
 		case strings.Contains(string(message), "subscribe"):
-			c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":"0x1"}`, id(t, message)))
+			c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":"0x1"}`, id(t, message)))
 			return errEnd
-		case c.Number == 1 && n == 1:
+		case c.number == 1 && n == 1:
 			c.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(4001, "slow_consumer"))
 			return errEnd
 		}
-		return c.Reply(okay(t, message))
+		return c.reply(okay(t, message))
 	})
 	l := endless(url)
 	l.Subscribers = 1
@@ -234,11 +231,11 @@ func TestALostConnectionIsCountedWithItsReasonAndTheOthersGoOn(t *testing.T) {
 }
 
 func TestWhenEveryConnectionIsLostTheResultComesWithAnError(t *testing.T) {
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		if n == 40 {
 			return errEnd
 		}
-		return c.Reply(okay(t, message))
+		return c.reply(okay(t, message))
 	})
 	r, err := endless(url).Run(t.Context())
 	if !errors.Is(err, ErrAllLost) || r == nil || r.Lost["closed by the server without a close frame"] != 3 {
@@ -254,9 +251,9 @@ func TestWhatIsNoAnswerEndsTheConnection(t *testing.T) {
 		"one that comes twice":  {okay(t, []byte(`{"id":100000}`)), okay(t, []byte(`{"id":100000}`))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := target.Serve(t, func(c *target.Conn, _ int, _ []byte) error {
+			url := serve(t, func(c *conn, _ int, _ []byte) error {
 				for _, message := range messages {
-					if err := c.Reply(message); err != nil {
+					if err := c.reply(message); err != nil {
 						return err
 					}
 				}
@@ -277,8 +274,8 @@ func TestATargetThatCannotBeUsedIsNamedAtOnce(t *testing.T) {
 			t.Errorf("run: %v, %v; want an error that names %s", r, err, nowhere)
 		}
 	}
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
-		return c.Reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`, id(t, message)))
+	url := serve(t, func(c *conn, _ int, message []byte) error {
+		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`, id(t, message)))
 	})
 	l := endless(url)
 	l.Subscribers = 1

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"noncegate/scripts/loadtest/target"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/wait"
 )
 
@@ -36,11 +36,11 @@ func subscribed(t testing.TB, message []byte) string {
 func TestSlowClientsSubscribeAndSendOnceTheyAreToldTo(t *testing.T) {
 	var first atomic.Pointer[string]
 	requests := make(chan string, 1000)
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		text := string(message)
 		first.CompareAndSwap(nil, &text)
 		if isSubscribe(message) {
-			return c.Reply(subscribed(t, message))
+			return c.reply(subscribed(t, message))
 		}
 		select {
 		case requests <- text:
@@ -73,17 +73,17 @@ func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
 	for _, behaviour := range []Behaviour{StopReading, Trickle} {
 		t.Run(string(behaviour), func(t *testing.T) {
 			back := make(chan struct{}, 100)
-			url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+			url := serve(t, func(c *conn, n int, message []byte) error {
 				if isSubscribe(message) {
-					if c.Number > 0 {
+					if c.number > 0 {
 						back <- struct{}{}
 					}
-					return c.Reply(subscribed(t, message))
+					return c.reply(subscribed(t, message))
 				}
-				if c.Number > 0 {
+				if c.number > 0 {
 					return nil
 				}
-				if err := c.Reply(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x1","result":` +
+				if err := c.reply(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":"0x1","result":` +
 					`{"type":"allocated","signer":"s","nonce":1,"attempt":1,"version":1,"at":"x","missed":41}}}`); err != nil {
 					return err
 				}
@@ -108,14 +108,14 @@ func TestOnlyAClientThatReadsAnswersAPing(t *testing.T) {
 		t.Run(string(behaviour), func(t *testing.T) {
 			var pongs atomic.Int64
 			over := make(chan struct{})
-			url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+			url := serve(t, func(c *conn, n int, message []byte) error {
 				switch {
 				case isSubscribe(message):
-					return c.Reply(subscribed(t, message))
-				case n == 1 && c.Number == 0:
+					return c.reply(subscribed(t, message))
+				case n == 1 && c.number == 0:
 					c.SetPongHandler(func(string) error { pongs.Add(1); return nil })
 					return c.WriteMessage(websocket.PingMessage, nil)
-				case n == 20 && c.Number == 0:
+				case n == 20 && c.number == 0:
 					close(over)
 				}
 				return nil
@@ -131,13 +131,13 @@ func TestOnlyAClientThatReadsAnswersAPing(t *testing.T) {
 
 func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
 	var closes, connections atomic.Int64
-	url := target.Serve(t, func(c *target.Conn, n int, message []byte) error {
+	url := serve(t, func(c *conn, n int, message []byte) error {
 		if n == 0 {
 			connections.Add(1)
 			c.SetCloseHandler(func(int, string) error { closes.Add(1); return nil })
-			return c.Reply(subscribed(t, message))
+			return c.reply(subscribed(t, message))
 		}
-		return c.Reply(okay(t, message))
+		return c.reply(okay(t, message))
 	})
 	g := slow(t, Slow{URLs: []string{url}, Clients: 4, Behaviour: Vanish, Rate: 100, Signers: Signers{Count: 1}})
 	wait.Until(t, "each has come back", func() bool { return connections.Load() >= 12 })
@@ -148,9 +148,9 @@ func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
 }
 
 func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
-	g := target.StartGateway(t)
+	g := startGateway(t)
 	s := slow(t, Slow{URLs: []string{g.URL}, Clients: 1, Behaviour: Trickle, Rate: 10, Signers: Signers{Count: 1}})
-	g.Kill()
+	expect.Check(t, g.Kill())
 	wait.Until(t, "it has tried", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 }
 
 func TestSlowClientsHarmNobody(t *testing.T) {
-	g := target.StartGateway(t, "--max-holds=4096")
+	g := startGateway(t, "--max-holds=4096")
 	for _, behaviour := range []Behaviour{StopReading, Trickle, Vanish} {
 		t.Run(string(behaviour), func(t *testing.T) {
 			s := slow(t, Slow{URLs: []string{g.URL}, Clients: 5, Behaviour: behaviour, Rate: 200, Signers: Signers{Count: 5}})

@@ -74,10 +74,8 @@ type SteadyLoad struct {
 	sending  sync.WaitGroup
 	underway sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	phases  [phaseCount]*figures
-	unknown []*submission // whose outcome is not known yet
-	settled int64
+	mu     sync.Mutex // guards phases
+	phases [phaseCount]*figures
 }
 
 // comeBackMost is the longest pause of a client between two attempts. It is shorter than the default,
@@ -161,8 +159,8 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 	})
 }
 
-// Stop lets no submission begin any more, waits for those under way, asks again for what is unknown,
-// and closes all clients. When ctx ends, what is under way is given up and stays unknown.
+// Stop lets no submission begin any more, waits for those under way, and closes all clients. When ctx
+// ends, what is under way is given up and stays unknown.
 func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.pacer.end()
 	close(l.quiet)
@@ -170,14 +168,13 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	measured := l.meter.now()
 	defer context.AfterFunc(ctx, l.cancel)()
 	l.underway.Wait()
-	l.settle()
 	l.cancel()
 	n := &l.noticed
 	res := &result.Run{
 		Command: "restart", Started: l.meter.start.UTC(), Targets: l.URLs, Seconds: measured.Seconds(),
 		Opened: int64(len(l.clients)) + n.opened.Load(), Lost: n.lost.all(), // before the clients are closed, as the rest
 		Restart: &result.Restart{
-			Settled: l.settled, Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load(), Repeated: n.repeated.all(),
+			Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load(), Repeated: n.repeated.all(),
 		},
 		Load: result.Load{
 			Connections: l.Clients, Inflight: 1, Rate: l.Rate, Signers: l.Signers.Count, SignerBase: l.Signers.Base, Duration: measured.Seconds(),
@@ -199,28 +196,6 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	return res
 }
 
-// settleTimeout bounds asking again for what is unknown at the end.
-const settleTimeout = 30 * time.Second
-
-// settle asks again for everything whose outcome is unknown. Only an answer or a conflict settles it;
-// what stays unknown is failed.
-func (l *SteadyLoad) settle() {
-	ctx, cancel := context.WithTimeout(l.ctx, settleTimeout)
-	defer cancel()
-	for _, s := range l.unknown {
-		ask := s.allocate
-		if s.pending == MarkUsed {
-			ask = s.mark
-		}
-		if err := ask(ctx); err == nil || errors.Is(err, goclient.ErrConflict) {
-			s.counted(s.pending, err)
-			l.settled++
-			continue
-		}
-		l.meter.fail(s.due, 1)
-	}
-}
-
 // submission is a nonce that is asked for and used.
 type submission struct {
 	*SteadyLoad
@@ -229,13 +204,11 @@ type submission struct {
 	account int64
 	id      string        // request id
 	hold    goclient.Hold // once it was allocated
-	pending Method        // what has no outcome yet, while it is unknown
 	due     time.Duration
 	phase   Phase
 }
 
-// allocate asks for the nonce, or asks again: with nothing but signer and id, for a repeat with other
-// parameters is a conflict.
+// allocate asks for the nonce.
 func (s *submission) allocate(ctx context.Context) error {
 	call := s.begin(history.Call{Kind: history.Allocate, RequestID: s.id})
 	a, err := s.by.Allocate(ctx, goclient.AllocateRequest{Signer: Signer(s.account), RequestID: s.id})
@@ -246,7 +219,7 @@ func (s *submission) allocate(ctx context.Context) error {
 	return err
 }
 
-// mark says that the nonce was used, or says so again.
+// mark says that the nonce was used.
 func (s *submission) mark(ctx context.Context) error {
 	tx := txHash(nonceOf{s.account, s.hold.Nonce, s.hold.Attempt}, int64(s.number))
 	call := s.begin(history.Call{Kind: history.MarkUsed, Nonce: s.hold.Nonce, Attempt: s.hold.Attempt, TxHash: tx})
@@ -282,20 +255,19 @@ func isUnknown(err error) bool {
 	return unknown
 }
 
-// counted counts what became of a call, and returns whether it was acknowledged. What is unknown is
-// kept, to be settled.
+// counted counts what became of a call, and returns whether it was acknowledged. What is unknown, after
+// all that a good client does, has failed.
 func (s *submission) counted(m Method, err error) bool {
 	now := s.meter.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case isUnknown(err):
-		s.pending = m
-		s.unknown = append(s.unknown, s)
+		s.meter.fail(s.due, 1)
 	case err != nil:
 		s.meter.refuse(m, s.due, whyRefused(err))
 	default:
 		s.meter.acknowledge(m, s.due, now)
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		record(s.phases[s.phase].latency, now-s.due)
 	}
 	return err == nil

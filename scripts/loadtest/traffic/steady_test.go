@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
-	"noncegate/scripts/loadtest/target"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -41,8 +41,6 @@ func handOut(t testing.TB, message []byte, nonce int64) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"holdMs":60000}}`, id(t, message), signer, nonce)
 }
 
-func isAllocate(message []byte) bool { return strings.Contains(string(message), wire.MethodAllocate) }
-
 // answered is how many calls of a steady load were acknowledged so far.
 func answered(l *SteadyLoad) (n int64) {
 	l.mu.Lock()
@@ -54,7 +52,7 @@ func answered(l *SteadyLoad) (n int64) {
 }
 
 func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
-	g := target.StartGateway(t)
+	g := startGateway(t)
 	s := steady(g.URL)
 	var err error
 	if s.Verify, err = NewRecorder(t.Context(), s.URLs, s.Access, s.Signers); err != nil {
@@ -66,7 +64,7 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 	wait.Until(t, "some more", func() bool { return answered(l) > 50 })
 	l.Enter(After)
 	r := l.Stop(t.Context())
-	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || r.Restart.Closed+r.Restart.Opened+r.Restart.Settled != 0 {
+	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || r.Restart.Closed+r.Restart.Opened != 0 {
 		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, r.Restart)
 	}
 	if len(r.Phases) < 2 || r.Phases[0].Name != Before.String() || r.Phases[1].Name != During.String() || r.Phases[1].LatencyMs.Count == 0 {
@@ -78,12 +76,12 @@ func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
 }
 
 func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
-	g := target.StartGateway(t)
+	g := startGateway(t)
 	s := steady(g.URL)
 	s.Patience = 300 * time.Millisecond
 	l := startSteady(t, s)
 	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
-	g.Kill()
+	expect.Check(t, g.Kill())
 	wait.Until(t, "the clients have noticed", func() bool { return result.Sum(l.noticed.lost.all()) == 3 && l.noticed.failures.Load() > 3 })
 	r := l.Stop(t.Context())
 	if r.Refused["not sent: no gateway in time"] == 0 || result.Sum(r.Lost) != 3 || r.Opened != 3 {
@@ -93,11 +91,11 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 
 func TestTriesThatAreNotTheLastAreCountedByReason(t *testing.T) {
 	var asked atomic.Int64
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+	url := serve(t, func(c *conn, _ int, message []byte) error {
 		if n := asked.Add(1); n > 2 {
-			return c.Reply(handOut(t, message, n))
+			return c.reply(handOut(t, message, n))
 		}
-		return c.Reply(refused(t, message, "worker queue full"))
+		return c.reply(refused(t, message, "worker queue full"))
 	})
 	l := startSteady(t, steady(url))
 	wait.Until(t, "calls are answered", func() bool { return asked.Load() > 10 })
@@ -107,55 +105,23 @@ func TestTriesThatAreNotTheLastAreCountedByReason(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnknownIsSettledByAskingAgain(t *testing.T) {
-	for _, method := range []Method{Allocate, MarkUsed} {
-		t.Run(method.String(), func(t *testing.T) {
-			var silent atomic.Int64
-			var answering atomic.Bool
-			var nonces atomic.Int64
-			url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
-				if isAllocate(message) == (method == Allocate) && !answering.Load() {
-					silent.Add(1)
-					return nil
-				}
-				return c.Reply(handOut(t, message, nonces.Add(1)))
-			})
-			s := steady(url)
-			s.Patience = 100 * time.Millisecond
-			l := startSteady(t, s)
-			wait.Until(t, "one is unknown", func() bool {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				return len(l.unknown) > 0
-			})
-			answering.Store(true)
-			r := l.Stop(t.Context())
-			if settled := r.Restart.Settled; settled == 0 || r.Failed != 0 || r.Methods[method.String()].LatencyMs.Count < settled {
-				t.Errorf("%d settled, %+v; want all unknown ones settled and acknowledged", settled, r)
-			}
-		})
-	}
-}
-
 func TestWhatStaysUnknownIsFailed(t *testing.T) {
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error { return nil })
-	s := steady(url)
-	s.Rate, s.Patience = 20, 100*time.Millisecond
+	s := steady(serve(t, func(*conn, int, []byte) error { return nil }))
+	s.Patience = 100 * time.Millisecond
 	l := startSteady(t, s)
 	wait.Until(t, "one is unknown", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.unknown) > 0
+		l.meter.mu.Lock()
+		defer l.meter.mu.Unlock()
+		return l.meter.failed > 0
 	})
-	r := l.Stop(t.Context())
-	if r.Failed == 0 || r.Acknowledged != 0 || r.Restart.Settled != 0 {
+	if r := l.Stop(t.Context()); r.Failed == 0 || r.Acknowledged != 0 {
 		t.Errorf("%+v; want failed requests", r)
 	}
 }
 
 func TestASteadyLoadThatIsCutShortWaitsForNobody(t *testing.T) {
 	asked := make(chan struct{}, 1000)
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+	url := serve(t, func(c *conn, _ int, message []byte) error {
 		asked <- struct{}{}
 		return nil
 	})
@@ -170,7 +136,7 @@ func TestASteadyLoadThatIsCutShortWaitsForNobody(t *testing.T) {
 
 func TestWhatIsDueWhileTooManyWaitIsUnsent(t *testing.T) {
 	var waiting atomic.Int64
-	url := target.Serve(t, func(c *target.Conn, _ int, message []byte) error {
+	url := serve(t, func(c *conn, _ int, message []byte) error {
 		waiting.Add(1)
 		return nil
 	})

@@ -74,8 +74,7 @@ type event struct {
 }
 
 // causes brings events together with the requests that caused them, whichever is told of first. What
-// it remembers is bounded: beyond that the oldest is forgotten, and an arrival with it is one whose
-// request is not known.
+// it remembers is bounded: an arrival that is forgotten is one whose request is not known.
 type causes struct {
 	meter       *meter
 	subscribers int
@@ -114,12 +113,13 @@ func (c *causes) caused(e event, due time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.entryLocked(e)
+	entry.due, entry.known = due, true
 	for _, at := range entry.early {
 		c.meter.arrive(due, at)
 	}
 	c.early -= len(entry.early)
-	entry.due, entry.known, entry.early = due, true, nil
-	c.forgetSeenLocked(e, entry)
+	entry.early = nil
+	c.forgetLocked(e, entry)
 }
 
 // arrived says that a subscriber received e.
@@ -134,23 +134,23 @@ func (c *causes) arrived(e event, at time.Duration) {
 		entry.early = append(entry.early, at)
 		c.early++
 	}
-	c.forgetSeenLocked(e, entry)
+	c.forgetLocked(e, entry)
 }
 
 func (c *causes) entryLocked(e event) *cause {
-	if entry, ok := c.known.Peek(e); ok {
-		return entry
+	entry, ok := c.known.Peek(e)
+	if !ok {
+		for c.early >= maxEarly {
+			c.known.RemoveOldest()
+		}
+		entry = new(cause)
+		c.known.Add(e, entry)
 	}
-	for c.early >= maxEarly {
-		c.known.RemoveOldest()
-	}
-	entry := new(cause)
-	c.known.Add(e, entry)
 	return entry
 }
 
-// forgetSeenLocked forgets a cause that every subscriber has seen.
-func (c *causes) forgetSeenLocked(e event, entry *cause) {
+// forgetLocked forgets a cause that every subscriber has seen.
+func (c *causes) forgetLocked(e event, entry *cause) {
 	if entry.known && entry.seen >= c.subscribers {
 		c.known.Remove(e)
 	}
