@@ -88,45 +88,6 @@ func (w *world) goesOnWith(n *fakenode.Node) {
 
 var chainStart = fakenode.NewChain(testTime, blockTime).First().Time
 
-func TestABlockThatNobodyShowsDoesNotHoldUpOneThatIsThere(t *testing.T) {
-	withNodes(2).run(t, func(t *testing.T, w *world) {
-		liar := w.nodes[0]
-		liar.On(methodBlockByNumber, func(params []json.RawMessage) (any, error) {
-			b := liar.Head().JSON(false)
-			if string(params[0]) == `"latest"` { // a child of its block, in the right time, that does not exist
-				b["parentHash"], b["number"] = b["hash"], fakenode.Quantity(liar.Head().Number+1)
-				b["hash"] = fakenode.TxHash(int(liar.Head().Number)).String()
-			}
-			return b, nil
-		})
-		for range 10 {
-			b := w.mine(transfer(1, 0))
-			if h := w.last(); h.Latest != blockOf(b) || h.Skipped || len(h.Uses) != 1 {
-				t.Fatalf("head %+v, want block %d, which is there", h, b.Number)
-			}
-		}
-	})
-}
-
-func TestANodeThatShowsAnotherBlockThanAskedForIsNotBelieved(t *testing.T) {
-	withNodes(1).run(t, func(t *testing.T, w *world) {
-		base := w.nodes[0].Head()
-		b := w.chain.Extend(w.chain.Extend(base, transfer(1, 0)), transfer(1, 1))
-		w.nodes[0].On(methodBlockByHash, func([]json.RawMessage) (any, error) {
-			return w.chain.Extend(base, transfer(9, 9)).JSON(true), nil
-		})
-		w.to(b)
-		for range 3 {
-			w.settle()
-		}
-		for _, u := range w.last().Uses {
-			if u.Account == fakenode.Account(9) {
-				t.Error("a use of a block that was not asked for")
-			}
-		}
-	})
-}
-
 // TestBlocksAndCountsOfOtherNodesAreReadAsTheyAre has a test for each row of
 // testdata/blocks.json that is an answer; scenarios play the others.
 func TestBlocksAndCountsOfOtherNodesAreReadAsTheyAre(t *testing.T) {

@@ -2,6 +2,7 @@ package ethereum
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -30,36 +31,19 @@ func tree(head chain.Block, number int64) (chain.Hash, bool) {
 	return blockNamed(fmt.Sprintf("%c%d", head.Hash[0], number)).Hash, true
 }
 
+func unless(text string) string { return strings.TrimPrefix(text, "-") }
+
 func TestTheNewestBlockIsTheOneWithMostVotes(t *testing.T) {
-	for _, test := range []struct{ kept, claims, want string }{
-		{"", "", ""},
-		{"", "a1", "a1"},
-		{"a12", "a12 a12", "a12"},
-		{"a12", "a13 a12", "a13"},
-		{"a12", "a12 a13 a12", "a13"},
-		{"a12", "a12 a15 a12", "a15"},    // within the lag all vote for it
-		{"a12", "a12 a16 a12", "a12"},    // beyond it is alone
-		{"a12", "a12 a40 a12", "a12"},    // so far ahead too
-		{"a12", "a13 b14 a13", "a13"},    // the branch of most
-		{"a12", "b13 b14 a13", "b14"},    // also against the one that was followed
-		{"a12", "a13 b14", "a13"},        // a tie: the one that was followed
-		{"a12", "b14 a13", "a13"},        // in whatever order
-		{"a12", "a13! b14", "b14"},       // unless it stands still
-		{"a12", "a12! a32", "a32"},       // a node that lags is left
-		{"a12", "a12 a32", "a32"},        // the higher one of one branch
-		{"", "a12 a32", "a32"},           // also at the start
-		{"", "a12 b13", "b13"},           //
-		{"a12", "a11", ""},               // behind is no reorganization
-		{"a12", "a11 b11 b11", ""},       // nor is a branch that is not as long
-		{"a12", "a11 b12", "b12"},        // until it is
-		{"a12", "b12 b12 a12", "b12"},    // of most
-		{"a12", "c12 c13 c14", "c14"},    // a deep one
-		{"a12", "c13 b13 a13", "a13"},    // three of three: the one that was followed
-		{"b12", "c13 b13 a13", "b13"},    //
-		{"a12", "b13 c14", "c14"},        // neither was followed: the higher one
-		{"a12", "b13 c13", "b13"},        // the order of the settings
-		{"a12", "a13! b13! c13!", "a13"}, // nobody moves
-	} {
+	data, err := os.ReadFile("testdata/choose.tsv")
+	must(t, err)
+	rows := 0
+	for line := range strings.Lines(string(data)) {
+		row := strings.Split(strings.TrimRight(line, "\n"), "\t")
+		if strings.HasPrefix(line, "#") || len(row) < 3 {
+			continue
+		}
+		rows++
+		test := struct{ kept, claims, want string }{unless(row[0]), unless(row[1]), unless(row[2])}
 		var kept chain.Block
 		if test.kept != "" {
 			kept = blockNamed(test.kept)
@@ -77,6 +61,9 @@ func TestTheNewestBlockIsTheOneWithMostVotes(t *testing.T) {
 		if got != test.want {
 			t.Errorf("kept %q, claims %q: %q, want %q", test.kept, test.claims, got, test.want)
 		}
+	}
+	if rows < 25 {
+		t.Errorf("only %d rows", rows)
 	}
 }
 

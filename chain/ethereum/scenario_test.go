@@ -349,6 +349,8 @@ func (s *scene) answer(words []string) fakenode.Handler {
 		return func([]json.RawMessage) (any, error) { return nil, refusal }
 	case "hash":
 		return says("")
+	case "block":
+		return s.blockAnswer(words[1], words[2:])
 	case "large":
 		return func([]json.RawMessage) (any, error) { return strings.Repeat("x", 2<<20), nil }
 	case "pooled", "found":
@@ -356,6 +358,29 @@ func (s *scene) answer(words []string) fakenode.Handler {
 		return map[string]fakenode.Handler{"pooled": n.ContentFrom, "found": n.FindBySender}[words[0]]
 	}
 	return func([]json.RawMessage) (any, error) { return json.RawMessage(text), nil }
+}
+
+// blockAnswer is a block with its transactions, with members changed: NAME=JSON, number=+N, or next, which
+// makes it a child of itself that nobody has.
+func (s *scene) blockAnswer(of string, changes []string) fakenode.Handler {
+	return func([]json.RawMessage) (any, error) {
+		own := s.block(of)
+		b := own.JSON(!slices.Contains(changes, "bare"))
+		for _, change := range changes {
+			name, value, _ := strings.Cut(change, "=")
+			number, ahead := strings.CutPrefix(value, "+")
+			switch {
+			case name == "bare": // hashes instead of transactions
+			case name == "next":
+				b["number"], b["parentHash"], b["hash"] = fakenode.Quantity(own.Number+1), own.Hash.String(), fakenode.TxHash(int(own.Number)).String()
+			case ahead:
+				b["number"], b["hash"] = fakenode.Quantity(own.Number+s.number(number)), fakenode.TxHash(int(own.Number)).String()
+			default:
+				b[name] = json.RawMessage(value)
+			}
+		}
+		return b, nil
+	}
 }
 
 // http has nodes answer requests, or those that have a text, with a status, not at all, or as usual.
