@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
+
+	"noncegate/wire"
 )
 
 // Report is what a run has found.
@@ -186,6 +188,15 @@ func (s *soak) lookAtGateway(r *Report) {
 		if uint64(status.Next) != count || status.Held+status.Unknown+status.Released > 0 {
 			r.violate("account %d: the chain's count is %d, the gateway has next %d, held %d, unknown %d, released %d", account, count,
 				status.Next, status.Held, status.Unknown, status.Released)
+		}
+		list, err := c.List(ctx, wire.ListParams{Signer: s.signer(account)})
+		if err != nil {
+			r.violate("list of account %d: %v", account, err)
+		}
+		for _, row := range list.Allocations {
+			if row.TxHash == noHash || slices.Contains(row.TxHashes, noHash) {
+				r.violate("nonce %d of account %d is listed with a transaction that there is not", row.Nonce, account)
+			}
 		}
 		if status.Chain == nil || uint64(status.Chain.Mined) != count || status.Chain.Gap != nil {
 			r.violate("account %d: the chain's count is %d, the gateway says %+v", account, count, status.Chain)

@@ -26,6 +26,7 @@ func command(ctx context.Context) int {
 	file := flag.String("report", "", "write the reports to this file as JSON")
 	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
 	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
+	flag.StringVar(&cfg.Lie, "lie", "", "it tells only lies whose names have this text")
 	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")

@@ -20,6 +20,7 @@ type Config struct {
 	Who      string // gateway, viem, ethers or redis
 	Chain    string // geth or anvil
 	Liar     bool   // the gateway has a third node, which lies at times
+	Lie      string // what the names of its lies have
 	Duration time.Duration
 	Seed     uint64
 	Accounts int
@@ -114,7 +115,9 @@ func start(h *host, cfg Config) *soak {
 		urls := proxies[0].WS() + "," + proxies[1].URL()
 		if cfg.Liar {
 			liar := chaintest.StartProxy(h, chain)
-			urls += "," + liar.URL()
+			if urls += "," + liar.URL(); cfg.Seed%2 == 0 { // then blocks are read from it
+				urls = liar.URL() + "," + proxies[0].WS() + "," + proxies[1].URL()
+			}
 			h.spawn(func() { s.lie(liar) })
 		}
 		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", chain.ChainID(), urls))

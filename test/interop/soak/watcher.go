@@ -67,6 +67,9 @@ func (s *watcher) watchWith(g *gatewaySource) {
 			if e.Type != "" {
 				s.events.add(e.Type)
 			}
+			if e.TxHash == noHash {
+				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
+			}
 			account, known := s.accountOf(e.Signer)
 			if known && e.Type == wire.EventGap {
 				all.Go(func() { s.mend(g, account) })
