@@ -190,7 +190,8 @@ func (c *Chains) Stopped(name string) bool {
 }
 
 // Words says of each row how far the chain has come with it, in the words of wire.ChainSent; "": nothing is known, or
-// there is nothing to say. nil: no chain is configured for the signer.
+// there is nothing to say. nil: no chain is configured for the signer. Of a signer that
+// is known here nodes are asked what used a nonce, where that is not known.
 func (c *Chains) Words(name string, rows []nonce.Row) []string {
 	t, _ := c.find(name)
 	if t == nil {
@@ -205,6 +206,9 @@ func (c *Chains) Words(name string, rows []nonce.Row) []string {
 	defer s.mu.Unlock()
 	for i := range rows {
 		words[i] = s.wordLocked(&rows[i])
+		if words[i] == wire.ChainUsed {
+			t.memory.recall(s.askLocked(rows[i].Nonce, &note{hashes: recorded(&rows[i])}))
+		}
 	}
 	return words
 }

@@ -103,12 +103,15 @@ func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
 		is = among.Contains(k.tx)
 		return is, k.seen == Mined && k.tx != Hash{} && (is || k.settledTx() != Hash{})
 	}
-	i, found := slices.BinarySearchFunc(s.past, n, func(p pastUse, n int64) int { return cmp.Compare(p.nonce, n) })
+	by, found := s.t.memory.found.Get(use{s.account, n})
+	if i, is := slices.BinarySearchFunc(s.past, n, func(p pastUse, n int64) int { return cmp.Compare(p.nonce, n) }); is {
+		by, found = s.past[i].tx, true
+	}
 	if !found {
 		return false, false
 	}
 	for j := range among.Len() {
-		if endOf(among.At(j)) == s.past[i].tx {
+		if endOf(among.At(j)) == by {
 			return true, true
 		}
 	}

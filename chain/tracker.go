@@ -66,6 +66,8 @@ type Tracker struct {
 
 	seldom, silent rate.Sometimes // lines about counts that are not believed, and of no answer
 
+	memory *memory
+
 	startNow, headNow chan struct{} // capacity 1
 }
 
@@ -90,6 +92,7 @@ func New(c Chain, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Tra
 		chain: c, cfg: cfg, log: log.With("component", "chain", "chain", c.ID()),
 		signers: make(map[string]*signer), open: make(map[*signer]bool),
 		seldom: rate.Sometimes{Interval: time.Minute}, silent: rate.Sometimes{Interval: time.Minute},
+		memory:   newMemory(),
 		startNow: make(chan struct{}, 1), headNow: make(chan struct{}, 1),
 	}
 	t.clock.Store(time.Now().Unix())

@@ -25,7 +25,7 @@ func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 	})
 }
 
-// Who may only look can make no node work, and crowds nobody out.
+// Who may only look at signers that nobody uses can make no node work, and crowds nobody out.
 func TestReadsAskNothingAndRememberNothing(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		for i := range 100 {
@@ -39,6 +39,33 @@ func TestReadsAskNothingAndRememberNothing(t *testing.T) {
 		w.after(time.Second)
 		if n := len(w.chains.list[0].signers); n != 0 || w.chain.starts != 0 {
 			t.Errorf("%d signers are remembered, %d questions", n, w.chain.starts)
+		}
+	})
+}
+
+// A list of many nonces has a few of them asked for at a time.
+func TestAListHasFewNoncesAskedForAtATime(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		const many = 1000
+		w.chain.set(func() { w.chain.mined[account(alice)] = many })
+		w.signer(alice, many)
+		w.block()
+		w.after(time.Second)
+		rows := make([]nonce.Row, many)
+		for n := range rows {
+			rows[n] = nonce.Row{Nonce: int64(n), Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}
+		}
+		asked := func() (n int) {
+			w.chain.set(func() { n, w.chain.asked = len(w.chain.asked), nil })
+			return n
+		}
+		asked()
+		w.chains.Words(alice, rows)
+		w.after(recallEvery)
+		if first, all := asked(), maxRecall; first != recallBatch {
+			t.Errorf("a list of %d nonces has nodes asked for %d at once, want %d", many, first, recallBatch)
+		} else if w.after(time.Hour); first+asked() != all {
+			t.Errorf("a list of %d nonces has nodes asked for more or less than %d", many, all)
 		}
 	})
 }

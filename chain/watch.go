@@ -101,6 +101,7 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 	for part := range slices.Chunk(ask, lookBatch) {
 		t.ask(ctx, part, now, &left)
 	}
+	t.recallSome(ctx, now)
 }
 
 // budget is how many ops of the service one look may still run: none after one that
