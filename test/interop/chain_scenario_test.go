@@ -42,6 +42,7 @@ import (
 //	sign TX N [bump=%] [cancel]    makes a transaction with a name
 //	give TX                        to the node itself: ok, or the beginning of the refusal
 //	where TX                       pending, mined, …
+//	mining                         from now on a block comes every half second
 //	block [N]; empty [N]; reorg DEPTH keep|lose; drop TX; finalize
 //	authorize N                    account 1 sends an EIP-7702 authorization of account 0's nonce N
 //	fault METHOD KIND; refuse; accept; clear; lag N; catchup     of the first node
@@ -381,6 +382,8 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 		for range count {
 			s.sim.Commit()
 		}
+	case "mining":
+		every(s.t, 500*time.Millisecond, func() { s.sim.Commit() })
 	case "empty":
 		for range count {
 			s.sim.CommitEmpty()
