@@ -109,35 +109,6 @@ func wantRefused(t *testing.T, err error, reason access.LoginRefusal, kind error
 	}
 }
 
-func TestAKeyLetsItsPrincipalIn(t *testing.T) {
-	w := newWorld(t, nil)
-	text, k := w.key(t, "alice", time.Hour)
-	s, err := w.Authenticate(request("bearer  " + text))
-	expect.Must(t, err)
-	if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || s.Ended(time.Now()) != nil {
-		t.Errorf("got %+v", s)
-	}
-	if !s.May(access.RightAllocate, "a1") || s.May(access.RightAllocate, "b1") || s.May(access.RightRead, "a1") || s.Quota().Connections != 3 {
-		t.Error("the rights and the quota are not those of the file")
-	}
-	if err := s.Ended(time.Now().Add(time.Hour)); !errors.Is(err, access.ErrExpired) {
-		t.Errorf("an hour later: got %v", err)
-	}
-}
-
-func TestASessionEndsWithItsKey(t *testing.T) {
-	w := newWorld(t, nil)
-	text, k := w.key(t, "alice", 0)
-	s, err := w.Authenticate(request("Bearer " + text))
-	expect.Must(t, err)
-	if _, err := w.store.RevokeKey(t.Context(), k.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the session ends", func() bool { return errors.Is(s.Ended(time.Now()), access.ErrRevoked) })
-	_, err = w.Authenticate(request("Bearer " + text))
-	wantRefused(t, err, access.LoginRevoked, access.ErrRevoked)
-}
-
 func TestASessionEndsWithItsPrincipal(t *testing.T) {
 	w := newWorld(t, nil)
 	text, _ := w.key(t, "alice", 0)
@@ -184,44 +155,6 @@ func TestAReloadDoesNotWaitForTheTimeOfTheNextReading(t *testing.T) {
 		_, err := g.Authenticate(request("Bearer " + old))
 		return errors.Is(err, access.ErrInvalid)
 	})
-}
-
-func TestAHeaderThatIsNoneOrWrongIsRefused(t *testing.T) {
-	w := newWorld(t, nil)
-	text, k := w.key(t, "alice", 0)
-	stranger, _ := w.key(t, "stranger", 0)
-	expired, _ := w.key(t, "bob", time.Microsecond)
-	other, _ := apikey.Generate("alice", 0)
-	wrongSecret := apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]
-	for _, c := range []struct {
-		name   string
-		header []string
-		reason access.LoginRefusal
-		kind   error
-	}{
-		{"none", nil, access.LoginMissing, access.ErrMissing},
-		{"empty", []string{""}, access.LoginMalformed, access.ErrInvalid},
-		{"two", []string{"Bearer " + text, "Bearer " + text}, access.LoginMalformed, access.ErrAmbiguous},
-		{"another scheme", []string{"Digest " + text}, access.LoginMalformed, access.ErrInvalid},
-		{"no scheme", []string{text}, access.LoginMalformed, access.ErrInvalid},
-		{"no word", []string{"Bearer "}, access.LoginMalformed, access.ErrInvalid},
-		{"two words", []string{"Bearer " + text + " x"}, access.LoginMalformed, access.ErrInvalid},
-		{"control character", []string{"Bearer " + text + "\x7f"}, access.LoginMalformed, access.ErrInvalid},
-		{"too long", []string{"Bearer " + string(make([]byte, 9<<10))}, access.LoginMalformed, access.ErrInvalid},
-		{"cut short", []string{"Bearer " + text[:len(text)-1]}, access.LoginMalformed, access.ErrInvalid},
-		{"unknown", []string{"Bearer " + other}, access.LoginUnknown, access.ErrInvalid},
-		{"wrong secret", []string{"Bearer " + wrongSecret}, access.LoginSecret, access.ErrInvalid},
-		{"expired", []string{"Bearer " + expired}, access.LoginExpired, access.ErrExpired},
-		{"deleted principal", []string{"Bearer " + stranger}, access.LoginPrincipal, access.ErrInvalid},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := w.Authenticate(request(c.header...))
-			wantRefused(t, err, c.reason, c.kind)
-		})
-	}
-	if _, err := w.Authenticate(request("Bearer " + text)); err != nil {
-		t.Errorf("and the right one: %v", err)
-	}
 }
 
 func TestAnAddressThatIsWrongTooOftenIsNotLookedAt(t *testing.T) {
@@ -273,9 +206,10 @@ func TestAGoodKeyIsLetInFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
 		_ = from("Bearer x")
 	}
 	expect.Check(t, from("Bearer "+text))
+	expect.Check(t, from(basic("any", text)))
 	for name, header := range map[string][]string{
 		"an unknown key": {"Bearer " + other}, "another secret": {"Bearer " + apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]},
-		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"},
+		"of nobody": {"Bearer " + stranger}, "revoked": {"Bearer " + revoked}, "twice": {"Bearer " + text, "Bearer " + text}, "no key": {"Bearer x"}, "no key by Basic": {basic("any", "x")},
 	} {
 		t.Run(name, func(t *testing.T) { wantRefused(t, from(header...), access.LoginThrottled, access.ErrThrottled) })
 	}

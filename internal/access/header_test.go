@@ -2,6 +2,7 @@ package access_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,19 +20,24 @@ func basic(name, word string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+word))
 }
 
-func TestAKeyLetsItsPrincipalInByBasicToo(t *testing.T) {
+func TestAKeyLetsItsPrincipalIn(t *testing.T) {
 	w := newWorld(t, nil)
 	text, k := w.key(t, "alice", time.Hour)
 	for _, header := range []string{
-		basic("any", text), basic("", text), basic("bob", text), basic("é", text), strings.Replace(basic("any", text), "Basic", "bAsIc ", 1),
+		"Bearer " + text, "bearer  " + text, basic("any", text), basic("", text), basic("bob", text), basic("é", text),
+		strings.Replace(basic("any", text), "Basic", "bAsIc ", 1),
 	} {
 		s, err := w.Authenticate(request(header))
 		if err != nil {
 			t.Errorf("%q: %v", header, err)
 			continue
 		}
-		if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || !s.May(access.RightAllocate, "a1") || s.May(access.RightRead, "a1") {
+		if s.Principal != "alice" || s.Credential != "key:"+k.ID || s.Expires.Sub(k.Expires).Abs() > time.Second || s.Ended(time.Now()) != nil ||
+			!errors.Is(s.Ended(time.Now().Add(time.Hour)), access.ErrExpired) {
 			t.Errorf("%q: got %+v", header, s)
+		}
+		if !s.May(access.RightAllocate, "a1") || s.May(access.RightAllocate, "b1") || s.May(access.RightRead, "a1") || s.Quota().Connections != 3 {
+			t.Errorf("%q: the rights and the quota are not those of the file", header)
 		}
 	}
 	if _, body := w.post(t, http.MethodPost, basic("any", text), ""); body["ticket"] == "" {
@@ -39,60 +45,48 @@ func TestAKeyLetsItsPrincipalInByBasicToo(t *testing.T) {
 	}
 }
 
-// What is no key of ours is refused as it is by Bearer, and a token is none: it would
-// be taken by Bearer.
-func TestBasicWithoutAGoodKeyIsRefused(t *testing.T) {
+// A token is no key, and is taken by Bearer only.
+func TestWithoutAGoodCredentialNobodyComesIn(t *testing.T) {
 	signer := newKey(t)
-	w := newWorld(t, withTokens(t, signer))
+	w, noTokens := newWorld(t, withTokens(t, signer)), newWorld(t, nil)
 	text, k := w.key(t, "alice", 0)
 	stranger, _ := w.key(t, "stranger", 0)
+	expired, _ := w.key(t, "bob", time.Microsecond)
 	other, _ := apikey.Generate("alice", 0)
+	wrong := apikey.Prefix + k.ID + other[len(apikey.Prefix)+len(k.ID):]
 	jwt := token(t, signer, "alice", time.Now().Add(time.Hour))
-	if _, err := w.Authenticate(request("Bearer " + jwt)); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name   string
-		header []string
-		reason access.LoginRefusal
-		kind   error
+	both := func(word string) [][]string { return [][]string{{"Bearer " + word}, {basic("any", word)}} }
+	for name, c := range map[string]struct {
+		headers [][]string // each is refused
+		reason  access.LoginRefusal
+		kind    error
 	}{
-		{"a password", []string{basic("alice", "secret")}, access.LoginMalformed, access.ErrInvalid},
-		{"an unknown key", []string{basic("any", other)}, access.LoginUnknown, access.ErrInvalid},
-		{"another secret", []string{basic("any", apikey.Prefix+k.ID+other[len(apikey.Prefix)+len(k.ID):])}, access.LoginSecret, access.ErrInvalid},
-		{"the key of nobody", []string{basic("any", stranger)}, access.LoginPrincipal, access.ErrInvalid},
-		{"the key as the name", []string{basic(text, "")}, access.LoginMalformed, access.ErrInvalid},
-		{"the key and something more", []string{basic("any", text+":x")}, access.LoginMalformed, access.ErrInvalid},
-		{"no colon", []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}, access.LoginMalformed, access.ErrInvalid},
-		{"no base64", []string{"Basic " + text}, access.LoginMalformed, access.ErrInvalid},
-		{"nothing", []string{"Basic"}, access.LoginMalformed, access.ErrInvalid},
-		{"a token", []string{basic("any", jwt)}, access.LoginMalformed, access.ErrInvalid},
-		{"too long", []string{basic("any", strings.Repeat("x", 8<<10))}, access.LoginMalformed, access.ErrInvalid},
-		{"Bearer beside it", []string{"Bearer " + text, basic("any", text)}, access.LoginMalformed, access.ErrAmbiguous},
-		{"Bearer behind it", []string{basic("any", text), "Bearer " + text}, access.LoginMalformed, access.ErrAmbiguous},
+		"none":            {[][]string{nil}, access.LoginMissing, access.ErrMissing},
+		"no word":         {[][]string{{""}, {"Bearer "}, {"Basic"}, {basic(text, "")}}, access.LoginMalformed, access.ErrInvalid},
+		"another scheme":  {[][]string{{"Digest " + text}, {text}, {"Basic " + text}}, access.LoginMalformed, access.ErrInvalid},
+		"more":            {[][]string{{"Bearer " + text + " x"}, {"Bearer " + text + "\x7f"}, {basic("any", text+":x")}}, access.LoginMalformed, access.ErrInvalid},
+		"too long":        {both(strings.Repeat("x", 9<<10)), access.LoginMalformed, access.ErrInvalid},
+		"no key":          {both(text[:len(text)-1]), access.LoginMalformed, access.ErrInvalid},
+		"no colon":        {[][]string{{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}}, access.LoginMalformed, access.ErrInvalid},
+		"a token":         {[][]string{{basic("any", jwt)}}, access.LoginMalformed, access.ErrInvalid},
+		"two":             {[][]string{{"Bearer " + text, "Bearer " + text}, {"Bearer " + text, basic("any", text)}, {basic("any", text), "Bearer " + text}}, access.LoginMalformed, access.ErrAmbiguous},
+		"an unknown key":  {both(other), access.LoginUnknown, access.ErrInvalid},
+		"another secret":  {both(wrong), access.LoginSecret, access.ErrInvalid},
+		"expired":         {both(expired), access.LoginExpired, access.ErrExpired},
+		"the key of none": {both(stranger), access.LoginPrincipal, access.ErrInvalid},
 	} {
-		_, err := w.Authenticate(request(c.header...))
-		t.Run(c.name, func(t *testing.T) { wantRefused(t, err, c.reason, c.kind) })
-		if err != nil && (strings.Contains(err.Error(), text[20:]) || strings.Contains(err.Error(), jwt[20:])) {
-			t.Errorf("%s: the log is told the secret: %v", c.name, err)
+		for _, header := range c.headers {
+			_, err := w.Authenticate(request(header...))
+			t.Run(name, func(t *testing.T) { wantRefused(t, err, c.reason, c.kind) })
+			if err != nil && (strings.Contains(err.Error(), text[20:]) || strings.Contains(err.Error(), jwt[20:])) {
+				t.Errorf("%s: the log is told the secret: %v", name, err)
+			}
 		}
 	}
-}
-
-func TestAGoodKeyIsLetInByBasicFromAnAddressOfWhichOthersAreWrong(t *testing.T) {
-	w := newWorld(t, nil)
-	text, _ := w.key(t, "alice", 0)
-	from := func(header string) error {
-		r := request(header)
-		r.RemoteAddr = "192.0.2.1:1"
-		_, err := w.Authenticate(r)
-		return err
-	}
-	for range 20 {
-		wantRefused(t, from(basic("any", "x")), access.LoginMalformed, access.ErrInvalid)
-	}
-	wantRefused(t, from(basic("any", "x")), access.LoginThrottled, access.ErrThrottled)
-	expect.Check(t, from(basic("any", text)))
+	_, err := noTokens.Authenticate(request("Bearer " + jwt))
+	wantRefused(t, err, access.LoginMalformed, access.ErrInvalid)
+	_, err = w.Authenticate(request("Bearer " + jwt))
+	expect.Check(t, err)
 }
 
 func TestWhoIsNotLetInIsToldHowToAuthenticate(t *testing.T) {
@@ -110,6 +104,7 @@ func TestWhoIsNotLetInIsToldHowToAuthenticate(t *testing.T) {
 		{access.ErrInvalid, "https://app.example", both[:1], "the credential is not valid"}, // else its browser asks for a password
 		{access.ErrThrottled, "", nil, access.ErrThrottled.Error()},
 		{access.ErrUnavailable, "", nil, access.ErrUnavailable.Error()},
+		{errors.New("dial tcp 10.0.0.1"), "", nil, access.ErrUnavailable.Error()}, // which is not ours to tell
 	} {
 		r, rec := request(), httptest.NewRecorder()
 		if c.origin != "" {

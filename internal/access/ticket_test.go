@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -138,62 +137,6 @@ func TestATicketDoesNotGetAnother(t *testing.T) {
 	w.TicketHandler().ServeHTTP(rec, r)
 	if rec.Code != http.StatusUnauthorized {
 		t.Errorf("got %d, %s", rec.Code, rec.Body)
-	}
-}
-
-func TestWhatAClientIsToldNamesNoMore(t *testing.T) {
-	w := newWorld(t, nil)
-	stranger, _ := w.key(t, "stranger", 0)
-	_, err := w.Authenticate(request("Bearer " + stranger))
-	rec := httptest.NewRecorder()
-	if status, said := access.Answer(rec, request(), err); status != http.StatusUnauthorized || said != "the credential is not valid" {
-		t.Errorf("got %d, %q of %v", status, said, err)
-	}
-	if status, said := access.Answer(rec, request(), errors.New("dial tcp 10.0.0.1")); status != http.StatusServiceUnavailable || said != access.ErrUnavailable.Error() {
-		t.Errorf("got %d, %q of an error that is not ours", status, said)
-	}
-}
-
-// slowTickets is a store that redeems nothing before it is let.
-type slowTickets struct {
-	access.Store
-	asked chan struct{}
-	let   chan struct{}
-}
-
-func (s slowTickets) TakeTicket(ctx context.Context, h ticket.Hash) (ticket.Grant, error) {
-	s.asked <- struct{}{}
-	<-s.let
-	return s.Store.TakeTicket(ctx, h)
-}
-
-// All pages come back at once after a restart, and behind a proxy they have one address.
-func TestManyTicketsOfOneAddressAreRedeemedAtTheSameTime(t *testing.T) {
-	const pages = 60
-	w := newWorld(t, nil)
-	text, _ := w.key(t, "alice", 0)
-	slow := slowTickets{w.store, make(chan struct{}, pages), make(chan struct{})}
-	g, err := access.New(t.Context(), slow, access.Config{Rights: w.file})
-	expect.Must(t, err)
-	defer g.Stop()
-	answers, began := make(chan error, pages), make(chan struct{}, pages)
-	for range pages {
-		_, body := w.post(t, http.MethodPost, "Bearer "+text, "")
-		r := withTicket(body["ticket"])
-		r.RemoteAddr = "192.0.2.1:1"
-		go func() {
-			began <- struct{}{}
-			_, err := g.Authenticate(r)
-			answers <- err
-		}()
-	}
-	for range pages {
-		<-began
-	}
-	<-slow.asked
-	close(slow.let)
-	for range pages {
-		expect.Check(t, <-answers)
 	}
 }
 

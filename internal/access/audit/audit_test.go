@@ -176,15 +176,3 @@ func TestRefusalsAreWrittenUpToARate(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkALine(b *testing.B) {
-	l := open(b, io.Discard, Config{Level: All, Queue: 4096, LoginsRefused: 1, CallsRefused: 1})
-	e := Entry{At: time.Now(), Event: Call, Principal: "ada", Credential: "key:1", Address: "192.0.2.1:1", Method: "nonce_allocate",
-		Signer: "eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", HasNonce: true, Outcome: "ok"}
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Add(e)
-	}
-	stop(b, l)
-	b.ReportMetric(float64(l.Written())/float64(l.Written()+l.Dropped()), "written/line")
-}

@@ -310,24 +310,3 @@ func FuzzNetworkOf(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkRequestOfAPrincipal(b *testing.B) {
-	a, _ := NewPrincipals().Enter("ada", 0, start)
-	r := Rate{PerSecond: 1e9, Burst: 1e9}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := a.Request(r, 1, time.Now()); !ok {
-			b.Fatal("refused")
-		}
-	}
-}
-
-func BenchmarkRequestOfASigner(b *testing.B) {
-	s := NewSigners(SignerConfig{Rate: Rate{PerSecond: 1e9, Burst: 1e9}})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, ok := s.Request("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", time.Now()); !ok {
-			b.Fatal("refused")
-		}
-	}
-}

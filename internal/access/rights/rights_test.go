@@ -240,24 +240,3 @@ func TestALookupTakesNoAllocation(t *testing.T) {
 		t.Errorf("a lookup takes %v allocations", n)
 	}
 }
-
-// BenchmarkMay looks up a signer among few and among many patterns.
-func BenchmarkMay(b *testing.B) {
-	for _, patterns := range []int{1, 100, 10_000} {
-		var file strings.Builder
-		file.WriteString("principals:\n  p:\n    - rights: [allocate]\n      signers:\n")
-		for i := range patterns {
-			fmt.Fprintf(&file, "        - 'eip155:%d:*'\n        - 'eip155:%d:0x%040x'\n", i, i, i)
-		}
-		r := parse(b, file.String())
-		signer := fmt.Sprintf("eip155:%d:0x%040x", patterns/2, 1)
-		b.Run(fmt.Sprint(2*patterns, "_patterns"), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if !r.May("p", rights.Allocate, signer) {
-					b.Fatal("refused")
-				}
-			}
-		})
-	}
-}

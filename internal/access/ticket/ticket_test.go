@@ -126,28 +126,6 @@ func TestOnlySoManyAskAtATimeAndOnlySoManyWait(t *testing.T) {
 	})
 }
 
-func TestManyTicketsAtOnceAreAllRedeemed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := open(t, &store{takes: 5 * time.Millisecond}, ticket.Config{})
-		defer o.Stop()
-		var texts []string
-		for range 500 {
-			text, _, err := o.Issue(t.Context(), alice)
-			expect.Must(t, err)
-			texts = append(texts, text)
-		}
-		var all sync.WaitGroup
-		for _, text := range texts {
-			all.Go(func() {
-				if _, err := o.Redeem(t.Context(), text); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-	})
-}
-
 func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 	s := &store{}
 	o := open(t, s, ticket.Config{})
