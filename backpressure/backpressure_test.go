@@ -102,14 +102,6 @@ func TestAShareIsClosedOrHasAPlaceNeverBoth(t *testing.T) {
 	}
 }
 
-func BenchmarkGate(b *testing.B) {
-	g, s := NewGate(1000), NewShare(10)
-	for b.Loop() {
-		g.TryTake(s, 1)
-		g.Give(s, 1)
-	}
-}
-
 func TestSparePlacesLeaveHalfOfAGateToOthers(t *testing.T) {
 	for capacity, spare := range map[int]int{1: 1, 2: 1, 5: 3, 100: 50} {
 		g := NewGate(capacity)

@@ -2,7 +2,6 @@ package encodepool
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"log/slog"
 	"strings"
@@ -10,40 +9,11 @@ import (
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
-
-	"noncegate/backpressure"
-	"noncegate/test/lab/expect"
 )
 
 // Ants starts a default pool when it is imported; what runs before the tests is
 // not ours.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
-
-type task func()
-
-func (f task) Run() { f() }
-
-func TestOneConnectionCannotTakeThePool(t *testing.T) {
-	p, err := New(Config{Workers: 1, Queue: 4}, slog.New(slog.DiscardHandler))
-	expect.Must(t, err)
-	greedy := backpressure.NewShare(3)
-	for range 3 {
-		if !p.TryReserve(greedy, 1) {
-			t.Fatal("a slot within the share refused")
-		}
-	}
-	if p.TryReserve(greedy, 1) {
-		t.Error("granted beyond the share")
-	}
-	if !p.TryReserve(backpressure.NewShare(3), 1) {
-		t.Error("another connection was refused the last slot")
-	}
-	ran := false
-	p.Submit(task(func() { ran = true }))
-	if err := p.Stop(context.Background()); err != nil || !ran {
-		t.Errorf("stopped with %v, the task ran: %v", err, ran)
-	}
-}
 
 func TestWrongSizesNameThePool(t *testing.T) {
 	if _, err := New(Config{Workers: 1}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "encode pool") {
@@ -125,13 +95,5 @@ func TestCloseReasonIsCutBetweenCharacters(t *testing.T) {
 		if !strings.HasPrefix(reason, got) || !utf8.ValidString(got) || len(got) > 123 || (len(got) < len(reason) && len(got) < 120) {
 			t.Errorf("%q was cut to %q", reason, got)
 		}
-	}
-}
-
-func BenchmarkTextFrame(b *testing.B) {
-	payload, dst := make([]byte, 200), make([]byte, 0, 1024)
-	b.ReportAllocs()
-	for b.Loop() {
-		dst = EndText(append(BeginText(dst[:0]), payload...), 0)
 	}
 }

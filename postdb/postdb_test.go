@@ -3,7 +3,6 @@ package postdb
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,18 +117,6 @@ func TestTheWaitIsObserved(t *testing.T) {
 	}
 }
 
-func TestUnusedPlacesGoBack(t *testing.T) {
-	p := newPool(t, Config{Workers: 1, Queue: 1, Queues: 2, QueueShare: 1})
-	if !p.Queue(0).TryReserve() || p.Queue(1).TryReserve() {
-		t.Fatal("one slot must be granted once")
-	}
-	p.Queue(0).Unreserve()
-	if !p.Queue(1).TryReserve() {
-		t.Fatal("the slot did not come back")
-	}
-	p.Queue(1).Unreserve()
-}
-
 func TestWrongSizesAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		cfg  Config
@@ -142,19 +129,6 @@ func TestWrongSizesAreNamed(t *testing.T) {
 	} {
 		if _, err := New(c.cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)
-		}
-	}
-}
-
-func BenchmarkLane(b *testing.B) {
-	p := newPool(b, Config{Workers: 2, Queue: 1024, Queues: 4, QueueShare: 256})
-	b.ReportAllocs()
-	for b.Loop() {
-		for l := p.Queue(rand.IntN(4)); ; l = p.Queue(rand.IntN(4)) {
-			if l.TryReserve() {
-				l.Submit(func() {}, time.Now())
-				break
-			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,43 +39,6 @@ func dial(t *testing.T, cfg *Config) (q *Queue, server, client *websocket.Conn) 
 	q = New(raw, pool, cfg)
 	t.Cleanup(func() { end(t, q) })
 	return q, server, client
-}
-
-func TestAnEstablishedClientUnderstandsReplyAndClose(t *testing.T) {
-	cfg := testConfig()
-	cfg.Marks = backpressure.Marks{Off: true, High: 1, Max: 1 << 20}
-	q, server, client := dial(t, cfg)
-	readEnded := make(chan struct{})
-	go func() { // the read loop of a connection, as far as closing goes
-		defer close(readEnded)
-		server.SetCloseHandler(func(int, string) error { return nil })
-		_, _, err := server.ReadMessage()
-		if !websocket.IsCloseError(err, 1012) {
-			t.Errorf("the peer answered %v", err)
-		}
-		q.PeerClosed()
-	}()
-	sizes := []int{0, 125, 126, 65535, 65536}
-	for _, n := range sizes {
-		push(t, q, sized(n))
-	}
-	q.Wake()
-	q.CloseAfterFlush(1012, "restart")
-	for _, n := range sizes {
-		kind, got, err := client.ReadMessage()
-		if err != nil || kind != websocket.TextMessage || len(got) != n {
-			t.Fatalf("got kind %d, %d bytes, %v, want %d bytes", kind, len(got), err, n)
-		}
-	}
-	_, _, err := client.ReadMessage()
-	if e, ok := errors.AsType[*websocket.CloseError](err); !ok || e.Code != 1012 || e.Text != "restart" {
-		t.Errorf("closed with %v", err)
-	}
-	<-q.Done()
-	<-readEnded
-	if !errors.Is(q.Cause(), ErrClosed) {
-		t.Errorf("cause %v", q.Cause())
-	}
 }
 
 func TestAClientThatNeverReadsCostsNoMoreThanItsCap(t *testing.T) {

@@ -304,18 +304,6 @@ func TestNothingIsOfferedAfterClose(t *testing.T) {
 	}
 }
 
-func BenchmarkPublishWhenNobodyWatches(b *testing.B) {
-	h := newHub(b, 1)
-	e := event("a", 1)
-	b.ReportAllocs()
-	for b.Loop() {
-		if h.Watched("a") {
-			b.Fatal("watched")
-		}
-		h.Publish(0, false, e)
-	}
-}
-
 // selective is a recorder that may have events of one signer only.
 type selective struct {
 	recorder

@@ -30,8 +30,10 @@ func TestRedisAndMemoryDoTheSame(t *testing.T) {
 	for name, locks := range map[string]Locks{"redis": NewRedis(client(t, server), "test"), "memory": NewMemory(10)} {
 		t.Run(name, func(t *testing.T) {
 			take := Step{Key: "k", Value: "v1", TTL: time.Minute}
-			if s := run(t, locks, take); !s.OK {
-				t.Errorf("the first take: %+v", s)
+			for range map[string]int{"redis": 2, "memory": 1}[name] { // a client that asks Redis again, because the answer was lost, has its lock
+				if s := run(t, locks, take); !s.OK {
+					t.Errorf("the first take: %+v", s)
+				}
 			}
 			other := take
 			other.Value, other.TTL = "v2", time.Hour
@@ -60,39 +62,6 @@ func TestRedisAndMemoryDoTheSame(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestALockInRedisEndsByItselfAndIsNotReleasedByItsFormerCall(t *testing.T) {
-	r := start(t, NewRedis(client(t, server), "test"))
-	first := r.take("short", MinInterval, Granted)
-	if ttl := client(t, server).PTTL(t.Context(), redisPrefix+"test:short").Val(); ttl <= 0 || ttl > MinInterval {
-		t.Errorf("it lasts %v, want %v at most", ttl, MinInterval)
-	}
-	var second *call
-	for began := time.Now(); second == nil; {
-		c := r.ask("short", time.Minute, false)
-		if <-c.decided; c.lock.Verdict == Granted {
-			second = c
-		} else if c.lock.Left > MinInterval || time.Since(began) > patience {
-			t.Fatalf("refused: %+v", c.lock)
-		}
-	}
-	r.end(first)
-	r.counted(map[string]float64{"release_failed_total{value_mismatch}": 1})
-	r.take("short", time.Minute, Taken)
-	r.end(second)
-}
-
-// A client that asks again, because the answer was lost, still has its lock.
-func TestATakeThatIsSentTwiceIsTakenOnce(t *testing.T) {
-	locks := NewRedis(client(t, server), "test")
-	take := Step{Key: "twice", Value: "v", TTL: time.Minute}
-	for range 2 {
-		if s := run(t, locks, take); !s.OK {
-			t.Errorf("%+v", s)
-		}
-	}
-	run(t, locks, Step{Key: "twice", Value: "v", Release: true})
 }
 
 func TestARedisThatHangsOrIsAwayLetsNobodyThroughAndServesAgain(t *testing.T) {

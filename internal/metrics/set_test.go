@@ -98,23 +98,11 @@ func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 	n.WentBack()
 	n.Invariant()
 	n.SweepsPaused(true)
-	for series, want := range map[string]float64{
-		`noncegate_lease_acquire_total{result="takeover"}`: 2,
-		`noncegate_lease_acquire_total{result="acquired"}`: 0,
-		`noncegate_lease_renew_total{result="late"}`:       1,
-		`noncegate_fence_rejects_total{op="floor"}`:        1,
-		`noncegate_fence_rejects_total{op="allocate"}`:     0,
-		`noncegate_dropped_total{reason="slow"}`:           3,
-		`noncegate_holds_expired_total`:                    4,
-		`noncegate_kicked_total{reason="hard_cap"}`:        1,
-		`noncegate_store_went_back_total`:                  1,
-		`noncegate_invariant_alarms_total`:                 1,
-		`noncegate_sweeps_paused`:                          1,
-	} {
-		if got := gathered(t, reg)[series]; got != want {
-			t.Errorf("%s = %v, want %v", series, got, want)
-		}
-	}
+	expect.Metrics(t, reg, map[string]float64{
+		"lease_acquire_total{takeover}": 2, "lease_acquire_total{acquired}": 0, "lease_renew_total{late}": 1,
+		"fence_rejects_total{floor}": 1, "fence_rejects_total{allocate}": 0, "dropped_total{slow}": 3, "holds_expired_total": 4,
+		"kicked_total{hard_cap}": 1, "store_went_back_total": 1, "invariant_alarms_total": 1, "sweeps_paused": 1,
+	})
 }
 
 func TestAGroupOfGaugesIsReadOnceForAll(t *testing.T) {
@@ -283,19 +271,6 @@ func TestTheLogLineIsStatsResultAsJSON(t *testing.T) {
 	}
 }
 
-func TestWithoutAnEngineTheStatsSayNothingOfIt(t *testing.T) {
-	stats := New(prometheus.NewRegistry()).roll()
-	if stats.Engine != nil {
-		t.Errorf("they say %+v", stats.Engine)
-	}
-	if _, ok := keysOf(t, stats)["engine"]; ok {
-		t.Error("there is a key for it")
-	}
-	if line := attrs(stats); line[len(line)-1].Key == "engine" {
-		t.Errorf("the log line ends with %v", line[len(line)-1])
-	}
-}
-
 func keysOf(t *testing.T, v any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -349,33 +324,6 @@ func TestAnUndeclaredLabelMakesNoSeriesAndIsSeen(t *testing.T) {
 	}
 }
 
-func TestEveryWordOfTheOtherPackagesIsDeclared(t *testing.T) {
-	reg := prometheus.NewPedanticRegistry()
-	s := New(reg)
-	for _, stage := range []string{wire.StageConnection, wire.StageInflight, wire.StageWorker, wire.StageEncode, wire.StagePostDB} {
-		s.Rejected(stage, 1)
-	}
-	for _, reason := range []backpressure.DropReason{
-		backpressure.DropSlow, backpressure.DropNoRoom, backpressure.DropMessages, backpressure.DropEncode,
-	} {
-		s.Dropped(reason, 1)
-	}
-	for _, reason := range []backpressure.KickReason{
-		backpressure.KickHardCap, backpressure.KickTooOld, backpressure.KickSlow, backpressure.KickWriteTimeout,
-	} {
-		s.Kicked(reason)
-	}
-	n := NewNonce(reg, s)
-	for _, op := range []nonce.Kind{
-		nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend, nonce.KindRepair, nonce.KindSetFloor,
-	} {
-		n.FenceReject(op)
-	}
-	if got := gathered(t, reg)["noncegate_undeclared_labels_total"]; got != 0 {
-		t.Errorf("%v are not declared", got)
-	}
-}
-
 func TestObservingDoesNotAllocate(t *testing.T) {
 	s := New(prometheus.NewRegistry())
 	if n := testing.AllocsPerRun(100, func() {
@@ -387,28 +335,14 @@ func TestObservingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func BenchmarkObserve(b *testing.B) {
-	s := New(prometheus.NewRegistry())
-	b.Run("alone", func(b *testing.B) {
-		for b.Loop() {
-			s.Encode.Observe(120 * time.Microsecond)
-		}
-	})
-	b.Run("contended", func(b *testing.B) {
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				s.Encode.Observe(120 * time.Microsecond)
-			}
-		})
-	})
-	b.Run("counter", func(b *testing.B) {
-		for b.Loop() {
-			s.Rejected(wire.StageWorker, 1)
-		}
-	})
-	b.Run("batch of 64", func(b *testing.B) {
-		for b.Loop() {
-			s.Encode.ObserveN(120*time.Microsecond, 64)
-		}
-	})
+func TestEveryReasonToDropOrToKickIsDeclared(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	s := New(reg)
+	for _, r := range []backpressure.DropReason{backpressure.DropSlow, backpressure.DropNoRoom, backpressure.DropMessages, backpressure.DropEncode} {
+		s.Dropped(r, 1)
+	}
+	for _, r := range []backpressure.KickReason{backpressure.KickHardCap, backpressure.KickTooOld, backpressure.KickSlow, backpressure.KickWriteTimeout} {
+		s.Kicked(r)
+	}
+	expect.Metrics(t, reg, map[string]float64{"undeclared_labels_total": 0})
 }

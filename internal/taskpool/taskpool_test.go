@@ -54,21 +54,6 @@ func TestSizesBelowOneAreRefused(t *testing.T) {
 	}
 }
 
-func TestOneWorkerKeepsTheOrder(t *testing.T) {
-	const n = 1000 // several growths of the ring
-	p := newPool(t, 1, n)
-	gate, got := make(chan struct{}), make(chan int, n)
-	for i := range n {
-		submit(t, p, func() { <-gate; got <- i })
-	}
-	close(gate)
-	for want := range n {
-		if i := <-got; i != want {
-			t.Fatalf("task %d ran instead of %d", i, want)
-		}
-	}
-}
-
 func TestRingKeepsTheOrderWhenItGrowsInTheMiddle(t *testing.T) {
 	var r ring
 	next, want := 0, 0
@@ -213,16 +198,5 @@ func TestNoTaskIsLostUnderContention(t *testing.T) {
 	expect.Must(t, p.Stop(context.Background()))
 	if ran.Load() != producers*each {
 		t.Fatalf("%d tasks ran, want %d", ran.Load(), producers*each)
-	}
-}
-
-func BenchmarkSubmit(b *testing.B) {
-	p := newPool(b, 2, 1024)
-	done := make(chan struct{}, 1)
-	task := taskFunc(func() { done <- struct{}{} })
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Submit(task)
-		<-done
 	}
 }

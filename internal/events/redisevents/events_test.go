@@ -60,17 +60,6 @@ func TestWhatIsLeftOutRightAfterASubscriptionIsTold(t *testing.T) {
 	}
 }
 
-func TestAnotherPlaceHearsNothing(t *testing.T) {
-	a, b, other := begin(t, server.URL(), "here", "a"), begin(t, server.URL(), "here", "b"), begin(t, server.URL(), "there", "b")
-	b.asks("x")
-	other.asks("x")
-	a.commits("x", 1, 1)
-	b.has("x", 1)
-	if got := other.of("x"); len(got) != 0 {
-		t.Errorf("it got %v", got)
-	}
-}
-
 func TestOnlyWhatSomebodyNeedsIsSubscribedTo(t *testing.T) {
 	client := server.Client(t)
 	b := begin(t, server.URL(), "needs", "b")
