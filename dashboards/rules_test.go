@@ -3,7 +3,6 @@
 package dashboards
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,16 +23,12 @@ type rule struct {
 	Labels, Annotations map[string]string
 }
 
-// decode reads a file; a key that is not in the type fails the test.
+// decode reads a file of which promtool says whether its fields are right.
 func decode(t *testing.T, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	expect.Must(t, err)
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(into); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
+	expect.Must(t, yaml.Unmarshal(text, into))
 }
 
 // rules returns the rules of all groups, in order.
@@ -73,18 +68,12 @@ func TestPromtoolAcceptsTheRulesTheirTestsAndThePanels(t *testing.T) {
 // That what the file says comes true is promtool's to say.
 func TestEachAlertFiresOnceAndStaysSilentOnce(t *testing.T) {
 	var file struct {
-		RuleFiles          []string `yaml:"rule_files"`
-		EvaluationInterval string   `yaml:"evaluation_interval"`
-		Tests              []struct {
-			Name, Interval string
-			InputSeries    []struct{ Series, Values string } `yaml:"input_series"`
+		Tests []struct {
+			Name           string
+			InputSeries    []struct{ Series string } `yaml:"input_series"`
 			PromqlExprTest []struct {
 				Expr       string
-				EvalTime   string `yaml:"eval_time"`
-				ExpSamples []struct {
-					Labels string
-					Value  float64
-				} `yaml:"exp_samples"`
+				ExpSamples []any `yaml:"exp_samples"`
 			} `yaml:"promql_expr_test"`
 		}
 	}

@@ -10,17 +10,11 @@ import (
 
 func TestTheComposeFileLoadsAndNamesFilesThatAreThere(t *testing.T) {
 	file, err := filepath.Abs("../compose/compose.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opts, err := cli.NewProjectOptions([]string{file}, cli.WithWorkingDirectory(filepath.Dir(file)), cli.WithEnvFiles(filepath.Join(filepath.Dir(file), "example.env")), cli.WithDotEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := opts.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	gateways, mounted := 0, map[string]bool{}
 	for name, s := range p.Services {
 		for _, v := range s.Volumes {

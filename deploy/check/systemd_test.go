@@ -21,13 +21,9 @@ func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
 	}
 	// verify asks whether the program is there.
 	text, err := os.ReadFile(unit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	here := filepath.Join(t.TempDir(), "noncegate.service")
-	if err := os.WriteFile(here, []byte(strings.Replace(string(text), "/usr/local/bin/gateway", "/bin/true", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(here, []byte(strings.Replace(string(text), "/usr/local/bin/gateway", "/bin/true", 1)), 0o600))
 	if out, err := exec.Command("systemd-analyze", "verify", here).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("verify: %v\n%s", err, out)
 	}
