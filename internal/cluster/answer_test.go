@@ -200,20 +200,6 @@ func TestARefusalSaysWhatTheOtherNodeSaid(t *testing.T) {
 	}
 }
 
-func TestUnavailableKeepsItsOutcomeAndIsUnknownWhenItSaysNone(t *testing.T) {
-	for word, want := range map[string]nonce.Outcome{"none": nonce.NotSent, "unknown": nonce.Unknown, "": nonce.Unknown, "later": nonce.Unknown} {
-		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-			op := allocation("s")
-			w.forward("a", op)
-			f.Reject(f.Next(wire.MethodAllocate), wire.CodeUnavailable, "unavailable", wire.ErrorData{Outcome: word})
-			w.wantBack(op, nonce.Answered, nil)
-			if e, ok := op.Err.(*nonce.UnavailableError); !ok || e.Outcome != want {
-				t.Errorf("%q: got %v, want %v", word, op.Err, want)
-			}
-		})
-	}
-}
-
 // What cannot be understood may have been the answer to anything.
 func TestNonsenseMakesEverythingDoubtfulInItsOrder(t *testing.T) {
 	grant := `"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"`

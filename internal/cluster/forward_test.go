@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/nonce"
-	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -63,33 +61,6 @@ func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
 			if got := r.Method + " " + string(r.Params); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-		}
-	})
-}
-
-func TestAHandOutWithoutRequestIDIsGivenOneAndKeepsIt(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		op, other := allocation("s"), allocation("s")
-		w.forward("a", op)
-		r := f.Next(wire.MethodAllocate)
-		id := wspeer.Decode[wire.AllocateParams](t, r).RequestID
-		if _, err := nonce.ParseRequestID(id); err != nil || !strings.HasPrefix(id, "fwd-") || op.RequestID != id {
-			t.Fatalf("sent the request id %q (%v), the op has %q", id, err, op.RequestID)
-		}
-		f.Reject(r, wire.CodeFenced, "fenced", wire.ErrorData{})
-		w.wantBack(op, nonce.Bounced, nonce.ErrFenced)
-		w.forward("a", op)
-		if again := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)).RequestID; again != id {
-			t.Errorf("the second time it is %q, want %q", again, id)
-		}
-		w.forward("a", other)
-		if next := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)).RequestID; next == id {
-			t.Errorf("two requests have the id %q", id)
-		}
-		repair := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, Completion: new(caller)}
-		w.forward("a", repair)
-		if id := wspeer.Decode[wire.RepairParams](t, f.Next(wire.MethodRepair)).RequestID; !strings.HasPrefix(id, "fwd-") || repair.RequestID != id {
-			t.Errorf("a repair is sent with the request id %q, the op has %q", id, repair.RequestID)
 		}
 	})
 }
@@ -198,27 +169,6 @@ func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
 	})
 }
 
-func TestAQueueThatIsFullRefusesAtOnce(t *testing.T) {
-	linked(t, Config{Queue: 3}, func(t *testing.T, w *world, f *far) {
-		ops := []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
-		for _, op := range ops {
-			w.forward("a", op)
-		}
-		if err := w.Forward("a", "", allocation("4")); err != nonce.ErrForwardBusy {
-			t.Fatalf("got %v, want ErrForwardBusy", err)
-		}
-		grant(f, f.Next(wire.MethodAllocate), 1)
-		w.wantBack(ops[0], nonce.Answered, nil)
-		w.forward("a", allocation("4"))
-		if n := len(w.table.Load().peers["a"].inflight.slots); n > 4 {
-			t.Errorf("%d slots for 3 slots", n-1)
-		}
-		if busy, answered := w.metrics.forwarded.Of(resultBusy).Load(), w.metrics.forwarded.Of(resultAnswered).Load(); busy != 1 || answered != 1 {
-			t.Errorf("counted %d busy and %d answered, want 1 each", busy, answered)
-		}
-	})
-}
-
 func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		var ops []*nonce.Op
@@ -256,64 +206,6 @@ func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 		}
 		if doubtful < burstOps/2 || doubtful == len(ops) {
 			t.Errorf("%d of %d are doubtful, want those that were handed to the network", doubtful, len(ops))
-		}
-	})
-}
-
-func TestANodeThatHangsIsNoticedBeforeItsOpsAreTooOld(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		began := time.Now()
-		f.Mute.Store(true)
-		op, second := allocation("1"), allocation("2")
-		w.forward("a", op)
-		w.forward("a", second)
-		w.wantBack(op, nonce.Doubtful, errSilent)
-		w.wantBack(second, nonce.Doubtful, errSilent)
-		if took := time.Since(began); took < 3*time.Second || took >= 5*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if w.Reaches("a") {
-			t.Error("it is reached")
-		}
-	})
-}
-
-func TestANodeThatStopsReadingIsNoticed(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		f.StopReading()
-		began := time.Now()
-		sent, queued := allocation("1"), allocation("2")
-		w.forward("a", allocation("0"))
-		synctest.Wait() // it was read
-		w.forward("a", sent)
-		synctest.Wait() // hangs in its write
-		w.forward("a", queued)
-		<-w.svc.back
-		w.wantBack(sent, nonce.Doubtful, nil)
-		w.wantBack(queued, nonce.Bounced, nonce.ErrPeerAway)
-		if took := time.Since(began); took >= 5*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-func TestAnOpThatIsNotAnsweredInTimeExpires(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		began := time.Now()
-		op := allocation("1")
-		w.forward("a", op)
-		r := f.Next(wire.MethodAllocate)
-		w.wantBack(op, nonce.Expired, errTooLate)
-		if took := time.Since(began); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("it took %v, want 5 s", took)
-		}
-		grant(f, r, 1) // too late: it harms nobody
-		op = allocation("2")
-		w.forward("a", op)
-		grant(f, f.Next(wire.MethodAllocate), 2)
-		w.wantBack(op, nonce.Answered, nil)
-		if op.Nonces[0] != 2 {
-			t.Errorf("got nonce %d, want 2", op.Nonces[0])
 		}
 	})
 }
@@ -380,48 +272,6 @@ func TestAfterABatchOfAnswersEachConnectionIsWokenOnce(t *testing.T) {
 		synctest.Wait()
 		if got := woken.times.Load(); got != 1 {
 			t.Errorf("woken %d times, want once", got)
-		}
-	})
-}
-
-func TestStopGivesBackWhatIsUnderWayAndRefusesFromThenOn(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		w.net.AddSilent("b")
-		w.net.Host("b").Hung.Store(true)
-		sent, queued := allocation("1"), allocation("2")
-		w.forward("a", sent)
-		f.Next(wire.MethodAllocate)
-		if err := w.Forward("b", "ws://b", queued); err != nil { // waits for the dial
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		expect.Must(t, w.Stop(t.Context()))
-		got := map[*nonce.Op]nonce.Verdict{}
-		for range 2 {
-			b := <-w.svc.back
-			got[b.op] = b.verdict
-		}
-		if len(got) != 2 || got[sent] != nonce.Doubtful || got[queued] != nonce.Bounced {
-			t.Errorf("came back: %v", got)
-		}
-		if err := w.Forward("a", "ws://a", allocation("3")); err != nonce.ErrPeerAway {
-			t.Errorf("after Stop: %v", err)
-		}
-		if err := <-f.Ended; !strings.Contains(err.Error(), "1001") {
-			t.Errorf("the link ended with %v, want 1001", err)
-		}
-		if err := w.Stop(t.Context()); err != nil {
-			t.Errorf("the second Stop: %v", err)
-		}
-	})
-}
-
-func TestRefusalsOfForward(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		for _, c := range []struct{ node, url string }{{"self", "ws://self"}, {"stranger", ""}} {
-			if err := w.Forward(c.node, c.url, allocation("s")); !errors.Is(err, nonce.ErrPeerAway) {
-				t.Errorf("to %s: %v", c.node, err)
-			}
 		}
 	})
 }

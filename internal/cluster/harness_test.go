@@ -242,12 +242,5 @@ func (w *world) state(node string) State {
 	return ""
 }
 
-func (w *world) wantState(node string, want State) {
-	w.t.Helper()
-	if got := w.state(node); got != want {
-		w.t.Fatalf("node %s is %s, want %s", node, got, want)
-	}
-}
-
 // logged is how often a word is in the log.
 func (w *world) logged(word string) int { return strings.Count(w.log.String(), word) }
