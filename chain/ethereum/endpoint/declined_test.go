@@ -259,29 +259,6 @@ func TestATransactionAfterAReceiptWaitsForTheCount(t *testing.T) {
 	c.end(id).wantHashOf(t, second)
 }
 
-// A client that sends its own mined transaction again is told that it is known, also while no node
-// can be asked which transaction used the nonce, if the gateway lists it as mined.
-func TestAMinedTransactionThatIsSentAgainIsKnown(t *testing.T) {
-	for _, found := range []chain.Hash{hashOf(transaction(ada, 0, "a")), {}} {
-		g := startGateway(t)
-		c, raw := g.dial(), transaction(ada, 0, "a")
-		c.send(raw).wantHashOf(t, raw)
-		block := []chain.Use{{Account: ada, Nonce: 0, Tx: hashOf(raw)}}
-		if found != (chain.Hash{}) {
-			g.nodes.mined[0], block = found, nil
-		}
-		g.nodes.at(ada, chain.Start{Latest: 1, Pending: 1})
-		g.nodes.newHead(2, block...)
-		wait.Until(t, "the count", func() bool {
-			st, ok := g.endpoint.chains.State(signer(ada))
-			return ok && st.Mined == 1
-		})
-		must(t, g.Store.ForgetSent(t.Context(), signer(ada), 1))
-		g.nodes.says(chain.Verdict{Class: chain.Used, Code: -32000, Message: "nonce too low"})
-		c.send(raw).wantError(t, -32000, "already known")
-	}
-}
-
 // Nobody knows what became of a nonce's earlier hold: whoever takes the nonce in passing is told by
 // the event that a node has the transaction, whichever try brought it there.
 func TestWhoTakesANonceWithAnUnaccountedHoldIsTold(t *testing.T) {

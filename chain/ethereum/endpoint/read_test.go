@@ -3,7 +3,6 @@ package endpoint
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -132,38 +131,6 @@ func TestNodesThatAreNotThereYetAreAskedAgain(t *testing.T) {
 		return "1", nil, nil
 	})
 	g.dial().call("eth_call", "[{}]").wantResult(t, "1")
-}
-
-func TestABatchIsMixedAndInOrder(t *testing.T) {
-	g := startGateway(t)
-	raw, next := transaction(ada, 0, "a"), transaction(ada, 1, "b")
-	g.nodes.answer("eth_getBalance", func(string) (string, *rpcError, error) { return "", nil, errors.New("x") })
-	batch := "[" + strings.Join([]string{
-		call("1", methodSend, `["`+raw+`"]`), call("2", methodChainID, "[]"), `{"jsonrpc":"2.0","method":"eth_blockNumber"}`, call(`"three"`, methodSend, `["`+next+`"]`),
-		call("4", "eth_getBalance", "[]"), call("5", "eth_nothing", "[]"), `12`, call("7", "eth_gasPrice", "[]"),
-	}, ",") + "]"
-	want := []string{`1,"result":"` + hashOf(raw).String() + `"`, `2,"result":"0x1"`, `"three","result":"` + hashOf(next).String() + `"`,
-		`4,"error":{"code":-32012`, `5,"error":{"code":-32601`, `null,"error":{"code":-32600`, `7,"result":"eth_gasPrice"`}
-	status, body := g.post("", batch)
-	at := 0
-	for _, w := range want {
-		i := strings.Index(body[at:], `{"jsonrpc":"2.0","id":`+w)
-		if i < 0 {
-			t.Fatalf("%d: %s\nhas no %s behind %d", status, body, w, at)
-		}
-		at += i
-	}
-	c := g.dial()
-	c.write(strings.ReplaceAll(batch, methodSend, "eth_call"))
-	c.end("1").wantResult(t, `"eth_call"`)
-	c.end("7").wantResult(t, `"eth_gasPrice"`)
-	wait.Until(t, "the notifications", func() bool { return g.nodes.askedFor("eth_blockNumber") == 2 })
-	g.nodes.wantGiven(0, 1)
-	c.end("null").wantError(t, wire.CodeInvalidRequest, "a request must be an object")
-	c.write("[]")
-	c.end("null").wantError(t, wire.CodeInvalidRequest, "the batch is empty")
-	c.write("[" + strings.Repeat("1,", 10) + "1]")
-	c.end("null").wantError(t, wire.CodeInvalidRequest, "the batch has more than 10 requests")
 }
 
 func TestCallsInFlightAreBoundedAndEndWithTheConnection(t *testing.T) {

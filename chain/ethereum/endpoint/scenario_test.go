@@ -17,8 +17,10 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/wait"
 )
 
 var update = flag.Bool("update", false, "write what came of the scenarios into their files")
@@ -29,7 +31,7 @@ func TestScenarios(t *testing.T) {
 		s := &scene{clients: make(map[string]*client), names: map[chain.Hash]string{{}: ""}, people: new(inprocess.People)}
 		settings := script.Option("gateway")
 		s.gateway = startGateway(t, func(to *setup) {
-			to.endpoint.OfferAgain = time.Hour
+			to.endpoint.OfferAgain, to.Service.LockWait = time.Hour, 50*time.Millisecond
 			for _, word := range settings {
 				s.set(t, to, word)
 			}
@@ -54,14 +56,14 @@ var rights = map[string]access.Right{
 // set changes one setting of the gateway, NAME=VALUE; a principal is user=NAME:RIGHT+RIGHT[:LIMIT=N].
 func (s *scene) set(t *testing.T, to *setup, word string) {
 	name, value, _ := strings.Cut(word, "=")
-	wait := func() time.Duration { d, err := time.ParseDuration(value); must(t, err); return d }
+	lasts := func() time.Duration { d, err := time.ParseDuration(value); must(t, err); return d }
 	switch name {
 	case "take":
 		to.endpoint.Take = value == "on"
 	case "order":
-		to.endpoint.OrderWait = wait()
+		to.endpoint.OrderWait = lasts()
 	case "ready":
-		to.endpoint.ReadyWait = wait()
+		to.endpoint.ReadyWait = lasts()
 	case "window":
 		to.chain.Window = integer(value)
 	case "signers":
@@ -123,6 +125,9 @@ func (s *scene) step(command string, args []string) (shown []string) {
 			if counted > 0 {
 				s.nodes.at(ada, chain.Start{Pending: counted})
 			}
+			if v.RetryAfter < 0 {
+				s.Store.SetHooks(stores["away"])
+			}
 			return v
 		})
 	case "answer":
@@ -139,6 +144,27 @@ func (s *scene) step(command string, args []string) (shown []string) {
 		s.nodes.alone = true
 	case "away":
 		s.nodes.goAway()
+	case "block": // of which the count is known when it goes on
+		latest := integer(rest[0])
+		s.nodes.at(ada, chain.Start{Latest: latest, Pending: latest})
+		var uses []chain.Use
+		if len(rest) > 1 {
+			uses = append(uses, chain.Use{Account: ada, Nonce: latest - 1, Tx: hashOf(s.transaction(append([]string{fmt.Sprint(latest - 1)}, rest[1:]...)))})
+		}
+		s.nodes.newHead(latest+1, uses...)
+		wait.Until(s.TB, "the count", func() bool {
+			st, ok := s.endpoint.chains.State(signer(ada))
+			return ok && st.Mined == latest
+		})
+	case "forget":
+		must(s.TB, s.Store.ForgetSent(s.Context(), signer(ada), integer(text)))
+	case "store":
+		s.Store.SetHooks(stores[text])
+	case "refuse":
+		s.nodes.refuse = nil
+		if text != "nothing" {
+			s.nodes.refuse = &rpcError{Code: int(integer(rest[0])), Message: strings.Join(rest[1:], " ")}
+		}
 	case "fell":
 		s.nodes.finalFalls()
 	case "row":
@@ -162,6 +188,23 @@ func (s *scene) step(command string, args []string) (shown []string) {
 	return shown
 }
 
+var errAway, errCut = errors.New("away"), errors.New("cut")
+
+// stores are states of the store: it does everything, nothing, or answers no commit, so that nothing settles it.
+var stores = map[string]memstore.Hooks{
+	"well": {},
+	"away": {Before: func(memstore.Call) error { return &nonce.StoreError{Outcome: nonce.NotSent, Err: errAway} }},
+	"cut": {Before: func(call memstore.Call) error {
+		switch call.Op {
+		case memstore.OpCommit:
+			return &nonce.StoreError{Outcome: nonce.Unknown, Err: errCut}
+		case memstore.OpSent:
+			return nil
+		}
+		return &nonce.StoreError{Outcome: nonce.NotSent, Err: errAway}
+	}},
+}
+
 // as is a connection in somebody's name.
 func (s *scene) as(who string) *client {
 	if s.clients[who] == nil {
@@ -178,7 +221,7 @@ func (s *scene) transaction(args []string) string {
 	return raw
 }
 
-// verdict is CLASS [FLAG …] [data=JSON] [retry=TIME] [pending=N] [CODE MESSAGE]. pending is what the nodes
+// verdict is CLASS [FLAG …] [data=JSON] [retry=TIME] [pending=N] [away] [CODE MESSAGE]. pending is what the nodes
 // count from then on.
 func (s *scene) verdict(words []string) (v chain.Verdict, counted int64) {
 	v.Class = classOf(s.TB, words[0])
@@ -201,6 +244,8 @@ func (s *scene) verdict(words []string) (v chain.Verdict, counted int64) {
 			v.Data = []byte(value)
 		case "pending":
 			counted = integer(value)
+		case "away": // the store is, from then on
+			v.RetryAfter = -1
 		default:
 			v.Code, v.Message = int(integer(word)), strings.ReplaceAll(strings.Join(words[i+2:], " "), `\n`, "\n")
 			return v, counted
@@ -234,6 +279,7 @@ func (s *scene) post(who string, args []string) []string {
 	if tx, is := strings.CutPrefix(body, "raw "); is {
 		body = call("1", methodSend, `["`+s.transaction(strings.Fields(tx))+`"]`)
 	}
+	body = rawOf.ReplaceAllStringFunc(body, func(tx string) string { return s.transaction(strings.Split(tx[len("RAW:"):], ":")) })
 	status, answer, got := s.request(who, method, path, body, header)
 	if allowed := got.Get("Access-Control-Allow-Origin"); allowed != "" {
 		answer = "(allowed) " + answer
@@ -244,6 +290,9 @@ func (s *scene) post(who string, args []string) []string {
 // ofQuota is how soon a quota lets the next request in, which depends on when it was asked.
 var ofQuota = regexp.MustCompile(`("stage":"quota"),"retryAfterMs":\d+`)
 
+// rawOf is a transaction within a body, subscriptionID the id of a subscription.
+var rawOf, subscriptionID = regexp.MustCompile(`RAW:\d+:\w+`), regexp.MustCompile(`^"0x[0-9a-f]{32}"$`)
+
 // named has names of transactions in place of their hashes.
 func (s *scene) named(text string) string {
 	for hash, name := range s.names {
@@ -251,6 +300,7 @@ func (s *scene) named(text string) string {
 			text = strings.ReplaceAll(text, hash.String(), "hash of "+name)
 		}
 	}
+	text = subscriptionID.ReplaceAllString(text, "an id")
 	text = ofQuota.ReplaceAllString(text, "$1")
 	return strings.NewReplacer(ada, "ADA", "\n", `\n`).Replace(text)
 }

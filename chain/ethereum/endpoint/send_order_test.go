@@ -79,37 +79,6 @@ func (g *gateway) awaitLine(signer string, n int64) {
 	})
 }
 
-// Of several that were sent at once, those beyond the window are told it, and come again in any
-// order: one that the window has reached meanwhile is not too high while one before it is awaited.
-func TestATransactionIsNotTooHighWhileThoseBeforeItWereToldTheWindow(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.chain.Window = 2; s.endpoint.OrderWait = time.Nanosecond })
-	g.nodes.at(ada, chain.Start{})
-	c := g.dial()
-	raw := func(n int64) string { return transaction(ada, n, "a") }
-	for n := range int64(6) {
-		r := c.send(raw(n))
-		if n < 2 {
-			r.wantHashOf(t, raw(n))
-		} else if r.wantError(t, wire.CodeHoldLimit, "new nonces may be 2 ahead"); r.said().Cause != wire.CauseWindow || r.said().RetryAfterMs == 0 {
-			t.Errorf("nonce %d: %v", n, r)
-		}
-	}
-	g.nodes.at(ada, chain.Start{Latest: 2, Pending: 2})
-	g.nodes.newHead(2)
-	wait.Until(t, "the count", func() bool {
-		st, ok := g.endpoint.chains.State(signer(ada))
-		return ok && st.Mined == 2
-	})
-	c.send(raw(3)).wantError(t, wire.CodeHoldLimit, "send it again after those before it")
-	c.send(raw(6)).wantError(t, wire.CodeHoldLimit, "new nonces may be 2 ahead")
-	c.send(raw(2)).wantHashOf(t, raw(2))
-	c.send(raw(3)).wantHashOf(t, raw(3))
-	g.nodes.wantGiven(0, 1, 2, 3)
-	other := transaction(account(7), 1, "a") // of an account that was told nothing
-	g.nodes.at(account(7), chain.Start{})
-	c.send(other).wantError(t, wire.CodeRejected, "nonce too high")
-}
-
 // What is remembered of windows is bounded in number and in time.
 func TestWhoWasToldTheWindowIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

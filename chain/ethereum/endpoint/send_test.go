@@ -1,11 +1,9 @@
 package endpoint
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -53,64 +51,6 @@ func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
 	release()
 	c.end(id).wantHashOf(t, raw)
 	g.nodes.wantGiven(0)
-}
-
-func TestNothingIsSentWithoutARecord(t *testing.T) {
-	away := &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
-	cut := &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("cut")}
-	for _, c := range []struct {
-		name    string
-		hooks   memstore.Hooks
-		outcome string
-		words   string
-	}{
-		{"the store is away", memstore.Hooks{Before: func(memstore.Call) error { return away }}, "none", "nothing was sent"},
-		{"the commit is not answered", memstore.Hooks{Before: func(call memstore.Call) error {
-			switch call.Op {
-			case memstore.OpCommit:
-				return cut
-			case memstore.OpSent:
-				return nil
-			}
-			return away // so that it cannot be settled
-		}}, "unknown", "send the same raw transaction again"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			g := startGateway(t, func(s *setup) { s.Service.LockWait = 50 * time.Millisecond })
-			client, raw := g.dial(), transaction(ada, 1, "a")
-			client.send(transaction(ada, 0, "before"))
-			g.Store.SetHooks(c.hooks)
-			r := client.send(raw)
-			r.wantError(t, wire.CodeUnavailable, c.words)
-			if r.said().Outcome != c.outcome {
-				t.Errorf("outcome %q, want %q", r.said().Outcome, c.outcome)
-			}
-			g.nodes.wantGiven(0)
-			g.Store.SetHooks(memstore.Hooks{})
-			client.send(raw).wantHashOf(t, raw)
-			g.nodes.wantGiven(0, 1)
-		})
-	}
-}
-
-// What a gateway that dies between forward and mark leaves behind: the record, by which
-// the nonce is used when its hold ends.
-func TestTheOutcomeOfATransactionThatCouldNotBeMarkedIsInItsRecord(t *testing.T) {
-	g := startGateway(t)
-	c, raw := g.dial(), transaction(ada, 0, "a")
-	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
-		g.Store.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
-			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errors.New("away")}
-		}})
-		return chain.Verdict{Class: chain.InPool}
-	})
-	c.send(raw).wantHashOf(t, raw)
-	g.Store.SetHooks(memstore.Hooks{})
-	g.wantRow(signer(ada), 0, nonce.Held, hashOf(raw))
-	g.WantMetrics(map[string]float64{"eth_loose_ends_total": 1})
-	g.nodes.says(chain.Verdict{Class: chain.InPool, Code: -32000, Message: "already known"})
-	c.send(raw).wantHashOf(t, raw)
-	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 }
 
 func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {

@@ -113,27 +113,6 @@ func TestLostEventsEndTheConnection(t *testing.T) {
 	wait.Until(t, "both ends to be counted", func() bool { return g.Metric("connections_closed_total{events_lost}") == 2 })
 }
 
-func TestSubscriptionsThatAreRefused(t *testing.T) {
-	g, c := connect(t)
-	for _, params := range []string{`["syncing"]`, `["events"]`, `[1]`, `["logs",{},1]`, `[]`} {
-		if r := c.call(methodSubscribe, params); r.Error == nil || r.Error.Code != wire.CodeInvalidParams {
-			t.Errorf("%s: got %v", params, r)
-		}
-	}
-	g.nodes.refuse = &ethereum.RPCError{Code: -32602, Message: "invalid address"}
-	c.call(methodSubscribe, `["logs",{"address":1}]`).wantError(t, -32602, "invalid address")
-	g.nodes.refuse = nil
-	for i := range 4 {
-		c.subscribe(fmt.Sprintf(`["logs",{"address":"%d"}]`, i))
-	}
-	c.call(methodSubscribe, heads).wantError(t, wire.CodeInvalidRequest, "a connection may have at most 4 subscriptions")
-	g.nodes.goAway()
-	g.dial().call(methodSubscribe, heads).wantError(t, wire.CodeUnavailable, "no node of the chain has answered")
-	if n := g.endpoint.feeds.len(); n != 4 {
-		t.Errorf("%d feeds, want 4", n)
-	}
-}
-
 func TestAFilterIsKeptOnce(t *testing.T) {
 	const filters, bytes = 6, 1 << 19
 	g := startGateway(t, func(s *setup) {
