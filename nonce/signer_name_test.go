@@ -116,18 +116,6 @@ func TestACanonicalNameIsParsedWithoutAnAllocation(t *testing.T) {
 	}
 }
 
-func BenchmarkParseSigner(b *testing.B) {
-	for name, signer := range map[string]string{"canonical": "eip155:1:" + lowerCase, "checksummed": "eip155:1:" + checksummed, "other": "treasury"} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := nonce.ParseSigner(signer); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func FuzzParseSigner(f *testing.F) {
 	for _, s := range []string{
 		"eip155:1:" + checksummed, "eip155:1:" + upperCase, "eip155:01:" + lowerCase, "EIP155:1:" + lowerCase, lowerCase,

@@ -168,34 +168,3 @@ func TestBatchesHaveEveryOpOnceAndEachPrincipalsInOrder(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkQueue is what a queue costs an op: a slot, the way through, and the slot
-// back; batches of 256 out of a queue of 1,024.
-func BenchmarkQueue(b *testing.B) {
-	for name, principals := range map[string]int{"nobody": 0, "one": 1, "hundred": 100} {
-		b.Run(name, func(b *testing.B) {
-			s, q := NewSlots(4096), NewQueue(principalOf)
-			ops := make([]op, 1024)
-			for i := range ops {
-				if principals > 0 {
-					ops[i].of = nonce.Principal(1 + i%principals)
-				}
-			}
-			free := ops
-			for b.Loop() {
-				for _, o := range free {
-					if !s.Reserve(o.of) {
-						b.Fatal("no slot")
-					}
-					q.Push(o)
-				}
-				batch := q.Take(256, time.Now())
-				free = append(ops[:0], batch...)
-				for _, o := range free {
-					s.Leave(o.of)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(256*b.N), "ns/op-in-queue")
-		})
-	}
-}

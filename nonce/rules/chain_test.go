@@ -12,19 +12,6 @@ import (
 	"noncegate/nonce/rules"
 )
 
-// book is a chain that says what a script writes into it.
-type book struct {
-	view   nonce.ChainView
-	unseen bool
-}
-
-func (b *book) View(int64) nonce.ChainView      { return b.view }
-func (b *book) Unseen(int64, int64) bool        { return b.unseen }
-func (b *book) UsedBy(int64) (h nonce.TxHash)   { h[31] = 77; return h }
-func (b *book) Committed([]nonce.Event)         {}
-func (b *book) Owned(bool)                      {}
-func (b *book) Signer(string) nonce.ChainSigner { return b }
-
 // stories are scripts about time and the chain. Beside the lines of noncetest they have
 //
 //	wait 8s                              the store's clock goes on
@@ -66,7 +53,9 @@ func (r *room) line(line string) string {
 		}
 		r.now += d
 	case "chain":
-		r.chain = r.says(strings.Fields(rest))
+		chain := &noncetest.Chain{}
+		chain.Say(r, strings.Fields(rest)...)
+		r.chain = chain
 	case "nochain":
 		r.chain = nil
 	case "lose":
@@ -120,32 +109,4 @@ func (r *room) lose(words string) {
 		r.Fatal("there is nothing to mend")
 	}
 	r.signer = mended
-}
-
-func (r *room) says(words []string) *book {
-	b := new(book)
-	for _, word := range words {
-		key, value, _ := strings.Cut(word, "=")
-		into := map[string]*int64{"mined": &b.view.Mined, "final": &b.view.Final, "start": &b.view.Start, "window": &b.view.Window, "ahead": &b.view.Ahead, "claimed": &b.view.Claimed}[key]
-		switch {
-		case key == "known":
-			b.view.Known = true
-		case key == "repairold":
-			b.view.RepairOld = true
-		case key == "old":
-			b.view.StartOld = true
-		case key == "gap":
-			b.view.Trouble.Kind = nonce.WatchGap
-			fmt.Sscan(value, &b.view.Trouble.Nonce)
-		case key == "unseen":
-			b.unseen = true
-		case key == "unknown":
-			b.view.UnknownFor, _ = time.ParseDuration(value)
-		case into != nil:
-			fmt.Sscan(value, into)
-		default:
-			r.Fatalf("what is %q?", word)
-		}
-	}
-	return b
 }

@@ -24,10 +24,19 @@ func TestABatchIsAnsweredAsItsOpsWouldBeOneAfterAnother(t *testing.T) {
 				one.now, many.now = one.now+wait, many.now+wait
 			}
 			if seed%2 == 0 && rnd.IntN(3) == 0 {
-				b := &book{view: nonce.ChainView{Known: rnd.IntN(9) > 0, UnknownFor: time.Minute, Window: 20 * rnd.Int64N(2)}, unseen: rnd.IntN(2) == 0}
-				b.view.Mined = min(one.signer.Next, rnd.Int64N(int64(step)+1))
-				b.view.Final = max(0, b.view.Mined-rnd.Int64N(20))
-				one.chain, many.chain = b, b
+				var words []string
+				if rnd.IntN(9) > 0 {
+					words = append(words, "known")
+				}
+				words = append(words, "unknown=1m", fmt.Sprint("window=", 20*rnd.Int64N(2)))
+				if rnd.IntN(2) == 0 {
+					words = append(words, "unseen")
+				}
+				mined := min(one.signer.Next, rnd.Int64N(int64(step)+1))
+				words = append(words, fmt.Sprint("mined=", mined), fmt.Sprint("final=", max(0, mined-rnd.Int64N(20))))
+				chain := &noncetest.Chain{}
+				chain.Say(t, words...)
+				one.chain, many.chain = chain, chain
 			}
 			lines := make([]string, 1+rnd.IntN(8))
 			for i := range lines {

@@ -1,10 +1,8 @@
 package service_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,111 +101,6 @@ func TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere(t *testing.T) {
 	})
 }
 
-// TestAnAcquireThatComesLateIsTakenUp: nobody knows of it but the store.
-func TestAnAcquireThatComesLateIsTakenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		n := start(t, d, "a")
-		n.want("allocate -> 0#1")
-		d.takeAway(signer)
-		n.want("allocate -> fenced")
-		rows, err := d.Acquire(t.Context(), lease.Holder{Node: "a", Incarnation: 1}, []int{nonce.ShardOf(signer, shards)})
-		if err != nil || !rows[0].Taken {
-			t.Fatal(rows, err)
-		}
-		pass(n.cfg.LeaseTTL / 2)
-		if n.Owned() != shards {
-			t.Errorf("a owns %d shards, the store calls all its own", n.Owned())
-		}
-		if got := d.load(t, signer).Shard.Token; got != rows[0].Token+1 {
-			t.Errorf("got token %d, want it acquired again, once, after %d", got, rows[0].Token)
-		}
-	})
-}
-
-// TestAStoreWhoseHeartbeatCounterFellStopsTheNode: it was restored, and covers signers of
-// which nobody here remembers anything.
-func TestAStoreWhoseHeartbeatCounterFellStopsTheNode(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate -> 0#1")
-		restore := n.disk.Backup()
-		pass(n.cfg.LeaseTTL)
-		n.want("allocate -> 1#1")
-		restore()
-		pass(n.cfg.LeaseTTL / 2)
-		n.want("allocate -> none", "floor 9 -> none", "status -> next 1 floor 0 held 1 released 0 consumed 0")
-		if err := n.Ready(t.Context()); !errors.Is(err, lease.ErrWentBack) {
-			t.Errorf("got %v", err)
-		}
-		if got := n.fig.get(&n.fig.wentBack); got != 1 || len(n.fatal) > 0 {
-			t.Errorf("%d alarms, want 1 and that the process goes on", got)
-		}
-	})
-}
-
-// TestATokenThatFellStopsEverySignerOfTheShardThatWentBack: not only the one that is asked
-// for. What did not go back serves on.
-func TestATokenThatFellStopsEverySignerOfTheShardThatWentBack(t *testing.T) {
-	d := newDisk()
-	var names []string // of signer's shard
-	for i := 0; len(names) < 3; i++ {
-		if name := fmt.Sprint("of-it-", i); nonce.ShardOf(name, shards) == nonce.ShardOf(signer, shards) {
-			names = append(names, name)
-		}
-	}
-	n := start(t, d, "a")
-	for _, name := range names {
-		n.do(allocate(name))
-	}
-	restore := d.Backup()
-	d.takeAway(signer)
-	n.want("allocate -> fenced", "allocate -> 0#1")
-	n.do(allocate(names[0]))
-	n.do(allocate(names[1]))
-	n.run("status signer=" + names[2])
-	restore()
-	n.run("allocate signer=" + names[2]) // its shard's token shows it
-	for i, want := range []string{"none", "none", "1#1"} {
-		if got := n.run("allocate signer=" + names[i]); got != want && !(i == 2 && strings.HasSuffix(got, "#1")) {
-			t.Errorf("%s: got %q, want %q", names[i], got, want)
-		}
-	}
-	n.want("allocate -> none") // it was there, and is not
-	if got := n.StoppedSigners(); got != 3 {
-		t.Errorf("%d signers are stopped, want 3: %q", got, n.Stopped(9))
-	}
-	n.want("floor 2 signer="+names[1]+" -> floor 2 next 2", "allocate signer="+names[1]+" -> 2#1")
-}
-
-// TestARowThatCannotBeReadStopsItsSignerOnly, whatever is asked of it, and no sweep.
-func TestARowThatCannotBeReadStopsItsSignerOnly(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		d := n.disk
-		for i := range 5 {
-			n.run(fmt.Sprintf("allocate hold=5s signer=s%d", i))
-		}
-		d.Damage("s1")
-		n.want("allocate signer=s1 -> none", "used 0#1 signer=s1 -> none", "floor 9 signer=s1 -> none", "status signer=s1 -> none",
-			"list signer=s1 -> none", "allocate signer=s2 -> 1#1")
-		if n.cfg.Mode == nonce.WorkerQueue {
-			began, open := d.holdCommit("plug")
-			got := n.behind("plug", began, open, []*nonce.Op{allocate("s1"), allocate("s3"), parse(t, "status signer=s1")})
-			if want := "[none 1#1 none]"; fmt.Sprint(got) != want {
-				t.Errorf("in one batch: got %s, want %s", got, want)
-			}
-		}
-		pass(10 * time.Second)
-		for i := range 5 {
-			if name := fmt.Sprint("s", i); i != 1 && strings.Contains(d.rows(t, name), "0#1=HELD") {
-				t.Errorf("%s was not swept: %s", name, d.rows(t, name))
-			}
-		}
-		if n.fig.get(&n.fig.invariant) == 0 {
-			t.Error("no alarm")
-		}
-	}, sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 2 })
-}
-
 // TestWhatIsRememberedIsBoundedByCountAndBytes: signers with many holds take more.
 func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -297,11 +190,6 @@ func TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines(t *test
 // what a node was doing that dies.
 func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 	inCluster(t, three, func(t *testing.T, c *cluster) {
-		for shard := range shards {
-			if err := c.disk.Pin(t.Context(), shard, ""); err != nil {
-				t.Fatal(err)
-			}
-		}
 		var clients sync.WaitGroup
 		stop := make(chan struct{})
 		for _, name := range []string{"a", "b"} {
@@ -323,6 +211,14 @@ func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 				})
 			}
 		}
+		for _, to := range []string{"b", "c"} { // what is pinned elsewhere goes there
+			c.pin(to)
+			pass(5 * time.Second)
+			if got := c.disk.owned(t); got[to] != shards {
+				t.Errorf("the shards are at %v, want all at %s", got, to)
+			}
+		}
+		c.pin("")
 		pass(5 * time.Second)
 		if got := c.disk.owned(t); got["c"] == 0 || got[""] != 0 {
 			t.Errorf("the shards are at %v, want some at c", got)

@@ -15,32 +15,6 @@ import (
 	"noncegate/nonce/service"
 )
 
-// slow has the answer of the next write take four seconds.
-func slow(n *node) {
-	var once sync.Once
-	n.disk.onAfter(func(c memstore.Call) error {
-		if c.Op == memstore.OpCommit || c.Op == memstore.OpLocked {
-			once.Do(func() { time.Sleep(4 * time.Second) })
-		}
-		return nil
-	})
-}
-
-// TestAHoldThatIsOverBeforeItCanBeAnsweredIsUnknown: somebody else may have the nonce when
-// the answer arrives.
-func TestAHoldThatIsOverBeforeItCanBeAnsweredIsUnknown(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		slow(n)
-		n.want("allocate hold=3s -> unknown")
-		slow(n)
-		n.want("allocate hold=6s -> 1#1")
-		slow(n)
-		n.want("extend 1#1 hold=3s -> unknown")
-		slow(n)
-		n.want("signed 1#1 hash=4 -> HELD #1 4", "used 1#1 hash=4 -> CONSUMED")
-	})
-}
-
 // TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps: back and forth by more than a
 // lease. In the end all are.
 func TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps(t *testing.T) {
@@ -133,26 +107,6 @@ func TestASignerInUseIsListedOnceAndAgainOnlyForAnEarlierDeadline(t *testing.T) 
 			t.Errorf("listed %d times, want 3", listed.Load())
 		}
 	})
-}
-
-// TestALookAtASignerWithoutAnOverdueHoldWritesNothing: it was listed for a hold that was
-// marked, and is listed for the next.
-func TestALookAtASignerWithoutAnOverdueHoldWritesNothing(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s -> 0#1", "allocate hold=30s -> 1#1", "used 0#1 -> CONSUMED")
-		version := n.disk.summary(t, signer).Version
-		pass(20 * time.Second)
-		if got := n.disk.summary(t, signer).Version; got != version {
-			t.Errorf("version %d after %d", got, version)
-		}
-		if due, err := n.disk.Due(t.Context(), []int{0, 1, 2, 3}, 10); err != nil || len(due) > 0 {
-			t.Errorf("%v is listed for what has passed, %v", due, err)
-		}
-		pass(15 * time.Second)
-		if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/1 1#1=RELEASED/expired"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}, sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 1 })
 }
 
 // TestEndingHoldsIsPacedBesideRequests: a thousand of a hundred signers are over when requests

@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -230,59 +229,4 @@ func TestAGroupThatWaitsForAnotherNodeIsNotForgotten(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestOrderIsKeptWhileShardsMove pipelines allocations of one signer at each
-// node while shards are taken away, nodes are cut off and pins change. Nothing is
-// released, so what one caller is given must ascend, and no nonce comes twice.
-func TestOrderIsKeptWhileShardsMove(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inCluster(t, three, func(t *testing.T, c *cluster) { orderIsKept(t, c, rand.New(rand.NewPCG(seed, 1))) },
-				maxHolds(nonce.MaxLive), func(c *service.Config) { c.WatchEvery = 10 * time.Millisecond })
-		})
-	}
-}
-
-func orderIsKept(t *testing.T, c *cluster, r *rand.Rand) {
-	seen := map[string]string{}
-	served := 0
-	for round := range 150 {
-		c.pin(three[r.IntN(3)])
-		c.set(func() {
-			clear(c.away)
-			c.away[three[r.IntN(3)]] = r.IntN(4) == 0
-			c.lose = func(op *nonce.Op) bool { return rand.IntN(20) == 0 }
-		})
-		var all [][]*pending
-		for _, name := range three {
-			all = append(all, c.nodes[name].send(allocate(signer), allocate(signer), allocate(signer), allocate(signer)))
-		}
-		if round%3 == 0 {
-			c.disk.takeAway(signer)
-		}
-		for i, ps := range all {
-			last := int64(-1)
-			for _, p := range ps {
-				got := p.wait()
-				if p.op.Err != nil {
-					continue
-				}
-				served++
-				if n := p.op.Nonces[0]; n <= last {
-					t.Errorf("round %d: %s was given %d after %d", round, three[i], n, last)
-				} else {
-					last = n
-				}
-				if seen[got] != "" {
-					t.Errorf("%s was handed out twice", got)
-				}
-				seen[got] = three[i]
-			}
-		}
-		pass(time.Duration(r.IntN(30)) * time.Millisecond)
-	}
-	if served < 900 {
-		t.Errorf("only %d of 1800 were served", served)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"noncegate/lease"
@@ -24,7 +25,13 @@ import (
 // signer is the signer of tests that need only one.
 const signer = noncetest.Signer
 
-var errCut = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the connection broke")}
+// How calls of the store fail.
+var (
+	errCut     = &nonce.StoreError{Outcome: nonce.Unknown, Err: errors.New("the connection broke")}
+	errLocked  = &nonce.StoreError{Outcome: nonce.Aborted, Err: errors.New("lock timeout")}
+	away       = &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
+	refusedRow = &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
+)
 
 // disk is the database of a test, with the hooks in use on it. Hooks that are
 // set here see the calls of every node.
@@ -238,6 +245,9 @@ func settings() service.Config {
 		Rules: rules.Rules{DefaultHold: time.Minute, MaxLive: 256}, MaxHold: 10 * time.Minute, SweepInterval: time.Hour,
 	}
 }
+
+// modes are the two that a service runs in.
+var modes = map[string]func(*service.Config){"worker": func(*service.Config) {}, "basic": basicMode}
 
 func basicMode(c *service.Config)          { c.Mode = nonce.Basic }
 func callerRuns(c *service.Config)         { c.Reject = nonce.CallerRuns }
@@ -494,4 +504,13 @@ func (d *disk) nameIn(shard int) string {
 			return name
 		}
 	}
+}
+
+// others are two signers of other shards than signer's, and than plug's.
+func (d *disk) others() (x, y string) { return d.nameIn(2), d.nameIn(3) }
+
+// pass lets time go on, in a bubble of it, until all is quiet.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

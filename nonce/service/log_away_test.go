@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
@@ -100,36 +101,6 @@ func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) 
 	}
 }
 
-// TestHandOutsWaitForRowsThatAreFarBehind, where the store answers, and slowly.
-func TestHandOutsWaitForRowsThatAreFarBehind(t *testing.T) {
-	inLogs(t, func(l *logged) {
-		n, _ := l.start("a", func(c *service.Config) { c.Log.ShipSLA = time.Second })
-		l.on(n)
-		l.allocateAll(n)
-		time.Sleep(time.Second)
-		l.disk.onBefore(func(c memstore.Call) error {
-			if c.Op == memstore.OpShip {
-				time.Sleep(3 * time.Second)
-			}
-			return nil
-		})
-		name := l.disk.nameIn(0)
-		if got := n.do(allocate(name)); got != "1#1" {
-			t.Error(got)
-		}
-		time.Sleep(1500 * time.Millisecond)
-		behind := n.send(allocate(name))[0]
-		time.Sleep(time.Second)
-		if behind.answered() {
-			t.Errorf("told %s while the rows are 2.5s behind", result(behind.op))
-		}
-		if got := behind.wait(); got != "2#1" {
-			t.Error(got)
-		}
-		l.disk.onBefore(nil)
-	})
-}
-
 // TestReconcileNamesWhatDiffers between a log and memory.
 func TestReconcileNamesWhatDiffers(t *testing.T) {
 	inLogs(t, func(l *logged) {
@@ -157,61 +128,6 @@ func TestReconcileNamesWhatDiffers(t *testing.T) {
 		want := service.Difference{Signer: name, What: "next", Log: "9", Memory: "2"}
 		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards-1 || len(got.Differences) != 1 || got.Differences[0] != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
-	})
-}
-
-// TestASlowStoreIsNotAwayAndOneThatIsBackIsThere: its heartbeats are answered.
-func TestASlowStoreIsNotAwayAndOneThatIsBackIsThere(t *testing.T) {
-	inLogs(t, func(l *logged) {
-		n, _ := l.start("a")
-		l.on(n)
-		l.allocateAll(n)
-		n.Ship()
-		during := func(op memstore.Op, fail func(memstore.Call) error) {
-			l.disk.onBefore(func(c memstore.Call) error {
-				if c.Op == op {
-					return fail(c)
-				}
-				return nil
-			})
-		}
-		during(memstore.OpLoad, silent)
-		if got := n.do(&nonce.Op{Kind: nonce.KindStatus, Signer: "unknown"}); got != "none" {
-			t.Errorf("a status that could not be read: %s", got)
-		}
-		if n.StoreAway() {
-			t.Error("the store is taken for away because a read was slow")
-		}
-		during(memstore.OpLoad, storeAway)
-		time.Sleep(time.Second) // it is asked again
-		n.do(&nonce.Op{Kind: nonce.KindStatus, Signer: "unknown"})
-		if !n.StoreAway() {
-			t.Error("the store refuses connections, and is not taken for away")
-		}
-		during(memstore.OpShip, func(memstore.Call) error { t.Error("something is shipped"); return nil })
-		l.await(n.cfg.LeaseTTL, "the store is there", func() bool { return !n.StoreAway() })
-		l.disk.onBefore(nil)
-	})
-}
-
-// TestALogWhoseKeysAreGoneHoldsUpNoOtherWhileTheStoreIsAway: to leave it takes the store.
-func TestALogWhoseKeysAreGoneHoldsUpNoOtherWhileTheStoreIsAway(t *testing.T) {
-	inLogs(t, func(l *logged) {
-		n, _ := l.startBusy()
-		l.silence(n)
-		l.server.mu.Lock()
-		delete(l.server.shards, 0)
-		l.server.mu.Unlock()
-		gone := n.send(allocate(l.disk.nameIn(0)))[0]
-		l.wantPrompt(n, 1)
-		if got := gone.wait(); got != "none" {
-			t.Errorf("of the log that is gone: %s", got)
-		}
-		l.disk.onBefore(nil)
-		l.await(time.Minute, "the engine is reliable", func() bool { return l.owners(hasLog) == 0 })
-		if got := n.do(allocate(l.disk.nameIn(0))); got != "31#1" {
-			t.Errorf("then: %s", got)
 		}
 	})
 }
@@ -261,16 +177,21 @@ func TestAskingForANodeThatCameHoldsUpNoHandOut(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		n, _ := l.startBusy(func(c *service.Config) { c.Log.ShipSLA = time.Second })
 		name := l.disk.nameIn(0)
-		l.disk.takeAway(name)
 		came := l.disk.register(l.T, "came")
 		if _, err := l.disk.Renew(l.Context(), came, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if rows, err := l.disk.Acquire(l.Context(), came, []int{0}); err != nil || !rows[0].Taken {
-			t.Fatal(rows, err)
+		var row lease.Shard
+		for !row.Taken { // a may be faster
+			l.disk.takeAway(name)
+			rows, err := l.disk.Acquire(l.Context(), came, []int{0})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row = rows[0]
 		}
 		l.server.mu.Lock()
-		l.server.shards[0].fence.Token += 2 // it has entered the log
+		l.server.shards[0].fence.Token = row.Token // it has entered the log
 		l.server.mu.Unlock()
 		l.disk.onBefore(func(c memstore.Call) error {
 			if c.Op == memstore.OpOwners {

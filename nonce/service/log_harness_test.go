@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
 
@@ -257,32 +255,12 @@ func (l *logged) start(name string, change ...func(*service.Config)) (*node, *lo
 	return n, way
 }
 
-// losesShipped loses the answers to shipments, and calls then at each.
-func (l *logged) losesShipped(then func()) {
-	l.disk.onAfter(func(c memstore.Call) error {
-		if c.Op != memstore.OpShip {
-			return nil
-		}
-		then()
-		return cut(c)
-	})
-}
-
 // on switches to the performance engine, and waits until all shards have it.
 func (l *logged) on(n *node) {
 	l.Helper()
 	l.switchTo(n, true)
 	l.await(time.Minute, "all shards have a log", func() bool { return l.owners(func(o owned) bool { return o.log }) == shards })
 	time.Sleep(time.Second) // the nodes look, and what was reserved for the switch is over
-}
-
-// startOn starts the node and switches all shards to the performance engine; name is a signer of
-// shard 0.
-func (l *logged) startOn(id string) (n *node, way *logWay, name string) {
-	l.Helper()
-	n, way = l.start(id)
-	l.on(n)
-	return n, way, l.disk.nameIn(0)
 }
 
 func (l *logged) switchTo(n *node, performance bool) {
@@ -342,19 +320,6 @@ func (l *logged) reaches(node string) bool {
 	return false
 }
 
-// allocateAny is allocateAll by whichever node has the shard.
-func (l *logged) allocateAny() {
-	l.Helper()
-	for i := range shards {
-		l.await(time.Minute, "it is handed out", func() bool {
-			return slices.ContainsFunc(l.nodes, func(n *node) bool {
-				op := allocate(l.disk.nameIn(i))
-				return n.Do(l.Context(), op) == nil && op.Err == nil
-			})
-		})
-	}
-}
-
 // allocateAll hands out of a signer of each shard.
 func (l *logged) allocateAll(n *node) {
 	l.Helper()
@@ -378,24 +343,15 @@ func (l *logged) startBusy(change ...func(*service.Config)) (*node, *logWay) {
 	return n, way
 }
 
-// silence has the store answer nothing any more, and waits until the node has seen that.
-func (l *logged) silence(n *node) {
-	l.Helper()
-	l.disk.onBefore(silent)
-	l.allocateAll(n)
-	l.await(time.Minute, "the store is seen to be away", n.StoreAway)
-}
-
-// wantPrompt hands out of every shard from the first one on, for a while, and wants that quick.
-func (l *logged) wantPrompt(n *node, first int) {
-	l.Helper()
-	for range 10 {
-		for i := first; i < shards; i++ {
-			began := time.Now()
-			if got := n.do(allocate(l.disk.nameIn(i))); got == "none" || time.Since(began) > 50*time.Millisecond {
-				l.Errorf("shard %d: %s after %v", i, got, time.Since(began))
-			}
-		}
-		time.Sleep(500 * time.Millisecond)
+// fails has the way fail as a word says, or no longer.
+func (l *logWay) fails(t *testing.T, how string, yes bool) {
+	t.Helper()
+	which := map[string]*atomic.Bool{
+		"refuses": &l.refuses, "hangs": &l.hangs, "loses-raise": &l.losesRaise, "loses-record": &l.losesRecord, "delays-raise": &l.delaysRaise,
+		"keeps": &l.keeps, "full": &l.full, "hangs-at-first": &l.hangsAtFirst, "first-hangs": &l.firstHangs,
+	}[how]
+	if which == nil {
+		t.Fatalf("how does a log fail that %q?", how)
 	}
+	which.Store(yes)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"noncegate/nonce"
@@ -234,31 +233,4 @@ func TestNoNonceHasTwoHoldersInMixedModes(t *testing.T) {
 			h.check(t, d)
 		})
 	}
-}
-
-// TestARepeatAtANodeInModeBasicLeavesTheListOfDeadlines: its owner believes that the signer is
-// listed, and sees from the version alone that it may not be.
-func TestARepeatAtANodeInModeBasicLeavesTheListOfDeadlines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		n := start(t, d, "basic", basicMode, sweepEvery(time.Minute))
-		n.want("allocate hold=10s -> 0#1", "used 0#1 -> CONSUMED")
-		listed := func() int {
-			due, err := d.Due(t.Context(), []int{0, 1, 2, 3}, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return len(due)
-		}
-		time.Sleep(20 * time.Second)
-		n.want("used 0#1 -> CONSUMED")
-		if listed() != 1 {
-			t.Error("a repeated mark took the signer from the list")
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if listed() != 0 {
-			t.Error("the sweep left the signer in the list")
-		}
-	})
 }

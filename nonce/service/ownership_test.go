@@ -91,29 +91,6 @@ func TestAShardThatIsMovedIsServedByThatNodeAndComesBackWhenUnpinned(t *testing.
 	})
 }
 
-func TestAPinIsForAsLongAsItsNodeLives(t *testing.T) {
-	watching(t, func(t *testing.T, d *disk, a, b *node) {
-		moved := a.owned()[0]
-		if _, err := a.Move(t.Context(), moved, "b"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		b.Stop()
-		if err := d.Leave(t.Context(), d.holder(t, "b")); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		if o := a.Shards()[moved]; !o.Mine || o.Pinned != "b" || o.Preferred != "a" {
-			t.Errorf("without b: %+v", o)
-		}
-		start(t, d, "b", watchEvery(500*time.Millisecond))
-		time.Sleep(10 * time.Second)
-		if o := a.Shards()[moved]; o.Mine || o.Owner != "b" {
-			t.Errorf("with b again: %+v", o)
-		}
-	})
-}
-
 func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 	watching(t, func(t *testing.T, d *disk, a, b *node) {
 		start(t, d, "basic", basicMode)
@@ -173,43 +150,6 @@ func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAShardThatNobodyServesIsMissed(t *testing.T) {
-	watching(t, func(t *testing.T, d *disk, a, b *node) {
-		if n, d := a.Unserved(); n != 0 || d != 0 {
-			t.Errorf("at rest %d shards are missed for %v", n, d)
-		}
-		// b dies, and a cannot take what it had.
-		lost := errors.New("refused")
-		d.onBefore(func(c memstore.Call) error {
-			if c.Op == memstore.OpAcquire {
-				return &nonce.StoreError{Outcome: nonce.Aborted, Err: lost}
-			}
-			return nil
-		})
-		d.mute("b", true)
-		time.Sleep(b.cfg.LeaseTTL + 5*time.Second)
-		n, longest := a.Unserved()
-		if n != shards/2 || longest < 5*time.Second || longest > b.cfg.LeaseTTL+5*time.Second {
-			t.Errorf("%d shards are missed for %v", n, longest)
-		}
-		d.onBefore(nil)
-		time.Sleep(2 * time.Second)
-		if n, d := a.Unserved(); n != 0 || d != 0 {
-			t.Errorf("when a has all, %d shards are missed for %v", n, d)
-		}
-	})
-}
-
-func TestWhereNodesServeWithoutOwningNoShardIsMissed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, newDisk(), "a", basicMode, watchEvery(500*time.Millisecond))
-		time.Sleep(time.Minute)
-		if n, d := n.Unserved(); n != 0 || d != 0 {
-			t.Errorf("%d shards are missed for %v", n, d)
-		}
-	})
-}
-
 // TestAServiceStartsThoughTheFirstLooksFail: for a while, and not for ever.
 func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 	for lasts, starts := range map[time.Duration]bool{5 * time.Second: true, time.Hour: false} {
@@ -231,30 +171,6 @@ func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm: an acquire is answered late, and
-// by then it is known that somebody took the shard after it.
-func TestAnAnswerThatIsOlderThanWhatWasReadMeanwhileIsNoAlarm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		n := start(t, d, "a", watchEvery(500*time.Millisecond))
-		d.takeAway(signer)
-		n.want("allocate -> fenced")
-		d.onAfter(once(memstore.OpAcquire, signer, func(memstore.Call) error {
-			d.takeAway(signer)
-			time.Sleep(time.Second) // a reads who owns what
-			return nil
-		}))
-		ps := n.send(allocate(signer))
-		pass(5 * time.Second)
-		if got := n.fig.get(&n.fig.wentBack); got != 0 {
-			t.Errorf("%d alarms of a store that did not go back", got)
-		}
-		if got := results(ps); got[0] != "0#1" { // it was taken again
-			t.Errorf("got %q", got)
-		}
-	})
 }
 
 // toldEarly is a store whose server crashes between what a release did and its commit: it says

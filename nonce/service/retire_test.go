@@ -43,13 +43,6 @@ func TestARetiringNodeGivesItsShardsUpInOneStatementAndServesOn(t *testing.T) {
 	})
 }
 
-func TestARetiringNodeThatIsAloneRefusesWhatItWouldHaveToAcquire(t *testing.T) {
-	n := start(t, newDisk(), "a")
-	n.want("allocate -> 0#1")
-	n.StepDown()
-	n.want("allocate -> draining", "status -> next 1 floor 0 held 1 released 0 consumed 0")
-}
-
 // TestWhatIsUnderWayWhenANodeRetiresIsNotRefused: requests of clients and of another node.
 func TestWhatIsUnderWayWhenANodeRetiresIsNotRefused(t *testing.T) {
 	inCluster(t, two, func(t *testing.T, c *cluster) {
@@ -85,69 +78,6 @@ func TestALeaseThatIsAboutToEndIsGivenBackToo(t *testing.T) {
 			t.Errorf("b had to wait %v", took)
 		}
 	})
-}
-
-// TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack.
-func TestAShardThatANodeIsAcquiringAsItRetiresIsGivenBack(t *testing.T) {
-	d := newDisk()
-	n := start(t, d, "a")
-	d.takeAway(signer)
-	n.want("allocate -> fenced")
-	began, open := d.hold(memstore.OpAcquire, signer)
-	ps := n.send(allocate(signer))
-	<-began
-	var retire sync.WaitGroup
-	retire.Go(n.StepDown)
-	open()
-	if got := results(ps); got[0] != "0#1" {
-		t.Errorf("got %q", got)
-	}
-	retire.Wait()
-	if got := d.summary(t, signer).Lease.Holder.Node; got != "" {
-		t.Errorf("%q has the shard of a node that retired", got)
-	}
-}
-
-// TestAnAcquireThatComesAfterItsNodeRetiredIsGivenBackByTheHeartbeat.
-func TestAnAcquireThatComesAfterItsNodeRetiredIsGivenBackByTheHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		n := start(t, d, "a")
-		n.StepDown()
-		h := lease.Holder{Node: "a", Incarnation: 1}
-		if rows, err := d.Acquire(t.Context(), h, []int{2}); err != nil || !rows[0].Taken {
-			t.Fatal(rows, err)
-		}
-		pass(n.cfg.LeaseTTL / 2)
-		if got := d.load(t, d.nameIn(2)).Shard; got.Owner != (lease.Holder{}) {
-			t.Errorf("the shard is %+v, want it given back", got)
-		}
-	})
-}
-
-// TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat: the release was lost.
-func TestAShardThatWasNotGivenBackIsGivenBackByTheHeartbeat(t *testing.T) {
-	for name, err := range map[string]error{"lost": &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}, "unknown": errCut} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDisk()
-				n := start(t, d, "a")
-				d.onBefore(func(c memstore.Call) error {
-					if c.Op == memstore.OpRelease {
-						d.onBefore(nil)
-						return err
-					}
-					return nil
-				})
-				n.StepDown()
-				n.want("allocate -> draining")
-				pass(n.cfg.LeaseTTL / 2)
-				if got := d.load(t, signer).Shard; got.Owner != (lease.Holder{}) {
-					t.Errorf("the shard is %+v, want it given back", got)
-				}
-			})
-		})
-	}
 }
 
 // TestARowThatIsLockedKeepsItsShardOnly: the other shards are given back at once.

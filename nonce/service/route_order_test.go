@@ -10,12 +10,12 @@ import (
 	"noncegate/nonce/service"
 )
 
-// TestCallersThatMixReadsAndWritesSeeTheirOrderHoweverLittleIsRemembered: three nodes
+// TestOrderIsKeptWhileShardsMove: three nodes
 // that forget all but two of six signers, take three ops at a time, and run ops in
 // their callers' goroutines, while shards move, links lose answers and owners lose their shards.
 // What one caller is given of a signer ascends, a read sees what came before it, no
 // attempt comes twice, and everything is answered.
-func TestCallersThatMixReadsAndWritesSeeTheirOrderHoweverLittleIsRemembered(t *testing.T) {
+func TestOrderIsKeptWhileShardsMove(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inCluster(t, three, func(t *testing.T, c *cluster) {

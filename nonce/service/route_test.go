@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,35 +92,6 @@ func TestWithoutForwardingAShardThatIsGivenUpIsLeftToItsPreferredOwner(t *testin
 	})
 }
 
-// TestAnHeirThatDoesNotTakeItsShardIsNotWaitedForForLong: b is live, and no acquire of it
-// succeeds.
-func TestAnHeirThatDoesNotTakeItsShardIsNotWaitedForForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		a := start(t, d, "a", watchEvery(500*time.Millisecond))
-		a.want("allocate -> 0#1")
-		d.onBefore(func(call memstore.Call) error {
-			if call.Op == memstore.OpAcquire && call.Holder.Node == "b" {
-				return errLocked
-			}
-			return nil
-		})
-		start(t, d, "b", watchEvery(500*time.Millisecond))
-		if _, err := a.Move(t.Context(), nonce.ShardOf(signer, shards), "b"); err != nil {
-			t.Fatal(err)
-		}
-		said := ""
-		for i := 0; said != "not_owner b ws://b"; i++ {
-			if time.Sleep(10 * time.Millisecond); i > 100 {
-				t.Fatal("the shard was not given up")
-			}
-			said = a.run("floor 0")
-		}
-		time.Sleep(time.Second)
-		a.want("floor 0 -> floor 0 next 1")
-	})
-}
-
 // TestANodeThatHasJustComeIsKnownToWhoMeetsItsShard: it took the shard, and nobody has
 // looked since it came.
 func TestANodeThatHasJustComeIsKnownToWhoMeetsItsShard(t *testing.T) {
@@ -141,47 +111,6 @@ func TestANodeThatHasJustComeIsKnownToWhoMeetsItsShard(t *testing.T) {
 		}
 		c.set(func() { delete(c.nodes["b"].cfg.Router.(*links).to, "fresh") })
 		delete(c.nodes["a"].cfg.Router.(*links).to, "fresh")
-	})
-}
-
-// TestAShardThatIsPinnedElsewhereGoesThereWithoutARefusedRequest: clients of each node ask
-// all the time.
-func TestAShardThatIsPinnedElsewhereGoesThereWithoutARefusedRequest(t *testing.T) {
-	inCluster(t, three, func(t *testing.T, c *cluster) {
-		var clients sync.WaitGroup
-		stop := make(chan struct{})
-		for _, name := range three {
-			for shard := range shards {
-				clients.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						case <-time.After(70 * time.Millisecond):
-						}
-						op := allocate(c.disk.nameIn(shard))
-						if got := c.nodes[name].do(op); op.Err != nil {
-							t.Errorf("%s at %v was told %s", name, shard, got)
-						}
-						op = &nonce.Op{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]}
-						if got := c.nodes[name].do(op); got != "CONSUMED" {
-							t.Errorf("%s at %v was told %s of a mark", name, shard, got)
-						}
-					}
-				})
-			}
-		}
-		for _, to := range []string{"b", "c", "a", "c"} {
-			c.pin(to)
-			pass(5 * time.Second)
-			for shard := range shards {
-				if got := c.owner(c.disk.nameIn(shard)); got != to {
-					t.Errorf("shard %d is at %s, want %s", shard, got, to)
-				}
-			}
-		}
-		close(stop)
-		clients.Wait()
 	})
 }
 

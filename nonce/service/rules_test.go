@@ -116,60 +116,6 @@ func inBothModes(t *testing.T, test func(t *testing.T, n *node), change ...func(
 	}
 }
 
-func TestAHoldIsHandedOutAgainASecondAfterItsDeadline(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s -> 0#1", "allocate -> 1#1")
-		time.Sleep(6*time.Second - time.Millisecond)
-		n.want("allocate -> 2#1")
-		time.Sleep(50 * time.Millisecond) // what the node does not know of the store's clock
-		n.want("status -> next 3 floor 0 held 2 released 1 consumed 0", "allocate -> 0#2")
-		if got, want := n.events.String(), "allocated 0#1, allocated 1#1, allocated 2#1, expired 0#1, allocated 0#2"; got != want {
-			t.Errorf("got events %s, want %s", got, want)
-		}
-	})
-}
-
-func TestMarkUsedIsAcceptedAfterTheHoldExpiredUntilItIsHandedOutAgain(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s -> 0#1", "allocate hold=5s -> 1#1")
-		time.Sleep(7 * time.Second)
-		n.want("used 0#1 hash=7 -> CONSUMED", "release 1#1 -> RELEASED", "allocate -> 1#2", "used 1#1 -> conflict 1#2=HELD")
-	})
-}
-
-func TestAHoldThatExpiredIsStillItsHolders(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s count=2 by=7 -> 0#1 1#1")
-		time.Sleep(7 * time.Second)
-		n.want("used 0#1 hash=7 by=8 -> not_holder", "used 0#1 hash=7 by=7 -> CONSUMED")
-		n.want("allocate by=8 -> 1#2", "used 1#1 by=7 -> conflict", "used 1#2 by=7 -> not_holder")
-	})
-}
-
-func TestAHoldBelowTheFloorIsConsumedWhenItIsDue(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s -> 0#1", "floor 3 -> floor 3 next 3")
-		time.Sleep(7 * time.Second)
-		n.want("allocate -> 3#1", "list -> 0#1=CONSUMED/below_floor 3#1=HELD")
-	})
-}
-
-func TestARequestIdWhoseHoldExpiredIsAConflict(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s id=a -> 0#1")
-		time.Sleep(7 * time.Second)
-		n.want("allocate hold=5s id=a -> conflict 0#1=RELEASED", "allocate -> 0#2", "allocate hold=5s id=a -> conflict 0#2=HELD")
-	})
-}
-
-func TestOverdueHoldsAreEndedBeforeTheHoldLimitIsJudged(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate hold=5s count=3 -> 0#1 1#1 2#1", "allocate -> hold_limit 3")
-		time.Sleep(7 * time.Second)
-		n.want("allocate -> 0#2")
-	}, maxHolds(3))
-}
-
 func TestAnAllocateSaysHowLongItsHoldLasts(t *testing.T) {
 	inBothModes(t, func(t *testing.T, n *node) {
 		first, again := parse(t, "allocate hold=5s id=a"), parse(t, "allocate hold=5s id=a")

@@ -52,7 +52,18 @@ func TestTheOutcomeOfABrokenCommitIsToldTrue(t *testing.T) {
 			eachUnknown(t, func(t *testing.T, n *node, i int) {
 				t.Run(name+"/"+when, func(t *testing.T) {
 					b := &broken{t: t, d: n.disk, n: n, other: start(t, n.disk, "b"), basic: start(t, n.disk, "c", basicMode), fate: fate}
-					b.run(unknowns[i].op, when)
+					u, got := unknowns[i], b.run(unknowns[i].op, when)
+					if name == "lost" && when != "happened" {
+						if got != "fenced" {
+							t.Errorf("told %q, and another node has the shard", got)
+						}
+						return
+					}
+					if name == "kept" || name == "lost" { // all is known then
+						if rows, events := n.disk.rows(t, signer), n.events.String(); got != u.want || rows != u.rows || events != u.event {
+							t.Errorf("told %q, with the rows %s and the events %q; want %q, %s and %q", got, rows, events, u.want, u.rows, u.event)
+						}
+					}
 				})
 			})
 		}
@@ -70,7 +81,7 @@ type broken struct {
 	commit          memstore.Call
 }
 
-func (b *broken) run(op, when string) {
+func (b *broken) run(op, when string) (told string) {
 	for _, r := range strings.Fields(b.d.rows(b.t, signer)) {
 		held, _, _ := strings.Cut(r, "=")
 		b.given = append(b.given, held)
@@ -102,6 +113,7 @@ func (b *broken) run(op, when string) {
 		b.t.Error("the store took the commit after it was settled")
 	}
 	b.check(asked, got, b.d.summary(b.t, signer).Version-before-b.writes)
+	return got
 }
 
 // given are the nonces and attempts that an op was told.

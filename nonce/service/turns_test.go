@@ -61,32 +61,6 @@ func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 	}
 }
 
-func TestAPrincipalThatFillsAQueueIsRefusedWhileOthersAreServed(t *testing.T) {
-	n := start(t, newDisk(), "a", slots(8))
-	began, open := n.disk.holdCommit("plug")
-	defer open()
-	ps := n.send(asked(1, "plug"))
-	<-began
-	for range 7 {
-		ps = append(ps, n.send(asked(1, signer))...)
-	}
-	if got := n.do(asked(1, signer)); got != "busy" {
-		t.Errorf("alone, with as many as there are slots: got %q", got)
-	}
-	modest := n.send(asked(2, signer))
-	if got := n.do(asked(1, signer)); got != "busy" {
-		t.Errorf("above its share: got %q", got)
-	}
-	open()
-	results(ps)
-	if got := results(modest); got[0] != "7#1" {
-		t.Errorf("the modest one: got %q", got)
-	}
-	if got := n.do(asked(1, signer)); got != "8#1" {
-		t.Errorf("afterwards: got %q", got)
-	}
-}
-
 // TestWithCallerRunsWhoIsAboveItsShareRunsItsOwn, and what is before it, and waits for
 // its turn meanwhile.
 func TestWithCallerRunsWhoIsAboveItsShareRunsItsOwn(t *testing.T) {

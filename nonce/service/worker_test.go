@@ -22,27 +22,6 @@ func (n *node) signerOf(worker int, same bool) string {
 	}
 }
 
-func TestDifferentSignersRunOnSeveralWorkersAtOnce(t *testing.T) {
-	n := start(t, newDisk(), "a", workers(4))
-	one := n.signerOf(0, true)
-	another := n.signerOf(0, false)
-	began, open := n.disk.holdCommit(one)
-	first := n.send(allocate(one))
-	<-began
-	if got := n.do(allocate(another)); got != "0#1" {
-		t.Errorf("while another worker's commit is held: got %q", got)
-	}
-	select {
-	case <-first[0].done:
-		t.Error("the held commit was answered")
-	default:
-	}
-	open()
-	if got := first[0].wait(); got != "0#1" {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", workers(4), slots(1000))
@@ -285,31 +264,5 @@ func TestInModeBasicACallerThatIsGoneMeanwhileIsSkipped(t *testing.T) {
 	submitted.Wait()
 	if got := second.wait(); got != "gone" {
 		t.Error(got)
-	}
-}
-
-func TestABrokenReadRefusesWhatNeedsItAndNothingElse(t *testing.T) {
-	n := start(t, newDisk(), "a")
-	n.want("allocate -> 0#1", "used 0#1 hash=7 -> CONSUMED")
-	n.disk.onBefore(func(c memstore.Call) error {
-		if c.Op == memstore.OpLoad {
-			return errCut
-		}
-		return nil
-	})
-	n.want("release 0#1 -> none", "allocate -> 1#1")
-	n.disk.onBefore(nil)
-	n.want("release 0#1 -> conflict 0#1=CONSUMED/7")
-}
-
-func TestAStoreOutOfReachIsNoneAndTheNextOpIsServed(t *testing.T) {
-	for _, op := range []memstore.Op{memstore.OpAcquire, memstore.OpLoad, memstore.OpCommit} {
-		n := start(t, newDisk(), "a")
-		n.disk.takeAway(signer)
-		n.want("used 0#1 -> fenced")
-		n.disk.onBefore(once(op, signer, func(memstore.Call) error {
-			return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
-		}))
-		n.want("allocate -> none", "allocate -> 0#1")
 	}
 }

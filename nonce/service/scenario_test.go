@@ -1,0 +1,648 @@
+package service_test
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"noncegate/lease"
+	"noncegate/nonce"
+	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
+	"noncegate/nonce/service"
+)
+
+// scenarios are the decisions of a service that a script can show: what nodes over one store are
+// asked and answer, in fake time, while the store, the logs, the chain and the nodes fail as the
+// script says. testdata/README.txt has their words.
+//
+//go:embed testdata/*.txt
+var scenarios embed.FS
+
+func TestScenarios(t *testing.T) {
+	files, err := scenarios.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := scenarios.ReadFile("testdata/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, script := range noncetest.Scripts(string(text)) {
+			ways := map[string]func(*service.Config){"": func(*service.Config) {}}
+			lines, both := strings.CutPrefix(script.Script, "in both modes\n")
+			if both {
+				ways = modes
+			}
+			for mode, change := range ways {
+				t.Run(strings.TrimSuffix(file.Name(), ".txt")+"/"+script.Name+"/"+mode, func(t *testing.T) {
+					inLogs(t, func(l *logged) {
+						s := &scenario{
+							logged: l, mode: change, chain: &noncetest.Chain{}, named: map[string]*node{}, ways: map[string]*logWay{},
+							ops: map[string]*pending{}, undo: map[string]func(){},
+						}
+						l.disk.onBefore(func(c memstore.Call) error { return s.meets(c, false) })
+						l.disk.onAfter(func(c memstore.Call) error { return s.meets(c, true) })
+						defer s.heal()
+						s.run(slices.Collect(strings.SplitSeq(lines, "\n")))
+					})
+				})
+			}
+		}
+	}
+}
+
+// scenario is a script under way.
+type scenario struct {
+	*logged
+	mode  func(*service.Config) // of nodes that name none
+	chain *noncetest.Chain
+	named map[string]*node
+	ways  map[string]*logWay
+	ops   map[string]*pending
+	undo  map[string]func() // by name, to restore a backup, mend a row or open what is held
+	began chan struct{}     // closed when a call is held
+
+	late memstore.Call // that broke before the store saw it
+
+	retiring sync.WaitGroup
+
+	mu     sync.Mutex // guards faults
+	faults []*fault
+}
+
+// fault is what becomes of some calls of the store.
+type fault struct {
+	words []string
+	act   func(memstore.Call) error
+}
+
+// heal ends all faults.
+func (s *scenario) heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = nil
+}
+
+// meets has a call meet the newest fault that is for it.
+func (s *scenario) meets(c memstore.Call, after bool) error {
+	s.mu.Lock()
+	at := slices.IndexFunc(s.faults, func(f *fault) bool { return slices.Contains(f.words, "after") == after && f.meets(c) })
+	var f *fault
+	if at >= 0 {
+		if f = s.faults[at]; slices.Contains(f.words, "once") {
+			s.faults = slices.Delete(s.faults, at, at+1)
+		}
+	}
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.act(c)
+}
+
+func (f *fault) meets(c memstore.Call) bool {
+	if f.words[0] != "any" && f.words[0] != string(c.Op) {
+		return false
+	}
+	for _, word := range f.words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		is := true
+		switch key {
+		case "node":
+			is = c.Holder.Node == value
+		case "of":
+			if value == "signer" {
+				value = signer
+			}
+			is = touches(c, c.Op, value)
+		case "writes":
+			is = slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Name == value })
+		case "writing":
+			is = len(c.Writes) > 0
+		case "ending": // holds that are over
+			is = slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.NotBefore != 0 })
+		case "marking":
+			is = slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return len(w.History) > 0 })
+		case "several":
+			is = len(c.Shards)+len(c.Terms) > 1
+		case "terms":
+			is = len(c.Terms) > 0
+		case "rising": // by more than one version
+			is = slices.ContainsFunc(c.Writes, func(w nonce.Write) bool { return w.Rise > 1 })
+		}
+		if !is {
+			return false
+		}
+	}
+	return true
+}
+
+// outcomes are how calls fail.
+var outcomes = map[string]func(memstore.Call) error{
+	"none":      storeAway,
+	"unknown":   cut,
+	"aborted":   func(memstore.Call) error { return errLocked },
+	"invariant": func(memstore.Call) error { return refusedRow },
+	"silent":    silent,
+	"well":      func(memstore.Call) error { return nil },
+}
+
+// fault adds one, before those that there are.
+func (s *scenario) fault(words []string, act func(memstore.Call) error) {
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "_", " ") // "turn_on"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = slices.Insert(s.faults, 0, &fault{words, act})
+}
+
+var inShard = regexp.MustCompile(`@(\d)([b-d]?)`)
+
+// run runs lines; those that are indented belong to the line before them.
+func (s *scenario) run(lines []string) {
+	s.Helper()
+	for i := 0; i < len(lines); {
+		line := strings.TrimRight(inShard.ReplaceAllStringFunc(lines[i], s.signer), " ")
+		i++
+		var block []string
+		for ; i < len(lines) && strings.HasPrefix(lines[i], "  "); i++ {
+			block = append(block, strings.TrimPrefix(lines[i], "  "))
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if each, all := strings.CutPrefix(line, "all "); all { // asks for a nonce of each shard
+			node, more, _ := strings.Cut(each, ":")
+			for shard := range shards {
+				s.run([]string{fmt.Sprintf("%s: allocate signer=@%d %s", node, shard, more)})
+			}
+			continue
+		}
+		ask, want, check := strings.Cut(line, " ->")
+		want = strings.TrimSpace(want)
+		right := func(got string) bool { return got == want }
+		if other, not := strings.CutPrefix(want, "not "); not {
+			right = func(got string) bool { return got != other }
+		}
+		var got string
+		if within, what, waits := strings.Cut(ask, ": "); waits && strings.HasPrefix(within, "within ") {
+			s.await(s.duration(strings.TrimPrefix(within, "within ")), line, func() bool { return right(s.do(what, nil)) })
+			continue
+		}
+		if got = s.do(ask, block); check && !right(got) {
+			s.Errorf("%s: got %q, want %q", ask, got, want)
+		}
+	}
+}
+
+// signer is the signer that @0 and @0b name, of shard 0.
+func (s *scenario) signer(word string) string {
+	which := 0
+	if len(word) > 2 {
+		which = int(word[2] - 'a')
+	}
+	for i := 0; ; i++ {
+		name := fmt.Sprint("in-", i)
+		if nonce.ShardOf(name, shards) == int(word[1]-'0') {
+			if which == 0 {
+				return name
+			}
+			which--
+		}
+	}
+}
+
+func (s *scenario) duration(text string) time.Duration {
+	s.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
+
+func (s *scenario) node(name string) *node {
+	s.Helper()
+	n := s.named[name]
+	if n == nil {
+		s.Fatalf("there is no node %q", name)
+	}
+	return n
+}
+
+// do does what a line says.
+func (s *scenario) do(ask string, block []string) string {
+	s.Helper()
+	word, rest, _ := strings.Cut(ask, " ")
+	rest = strings.TrimSpace(rest)
+	switch name := word[:len(word)-1]; word[len(word)-1] {
+	case ':':
+		return s.node(name).run(rest)
+	case '|':
+		var ops []*nonce.Op
+		for op := range strings.SplitSeq(rest, "; ") {
+			ops = append(ops, parse(s.T, strings.TrimSpace(op)))
+		}
+		return strings.Join(s.node(name).batch(ops...), "; ")
+	case '>':
+		id, op, _ := strings.Cut(rest, " ")
+		s.ops[id] = s.node(name).send(parse(s.T, op))[0]
+		synctest.Wait()
+		return ""
+	}
+	if p := s.ops[word]; p != nil {
+		return p.wait()
+	}
+	words := strings.Fields(rest)
+	if asked := s.asked(word, append(words, "", "")); asked != "?" {
+		return asked
+	}
+	s.change(word, words, block)
+	return ""
+}
+
+// change does what a line without an answer says.
+func (s *scenario) change(word string, words, block []string) {
+	s.Helper()
+	first := ""
+	if len(words) > 0 {
+		first = words[0]
+	}
+	switch word {
+	case "start":
+		s.startNode(first, words[1:])
+	case "wait":
+		pass(s.duration(first))
+	case "waits": // of ops that were sent
+		for _, id := range words {
+			if synctest.Wait(); s.ops[id].answered() {
+				s.Errorf("%s was told %s", id, s.ops[id].wait())
+			}
+		}
+	case "chain":
+		s.chain.Say(s.T, words...)
+	case "repeat":
+		times, _ := strconv.Atoi(strings.TrimSuffix(first, ":"))
+		for range times {
+			s.run(block)
+		}
+	case "fail":
+		act := outcomes[words[len(words)-1]]
+		if act == nil {
+			s.Fatalf("how does a call fail that is %q?", words[len(words)-1])
+		}
+		s.fault(words[:len(words)-1], act)
+	case "slow":
+		took := s.duration(words[len(words)-1])
+		s.fault(words[:len(words)-1], func(memstore.Call) error { time.Sleep(took); return nil })
+	case "hold":
+		began, open := make(chan struct{}), make(chan struct{})
+		s.began, s.undo["hold"] = began, sync.OnceFunc(func() { close(open) })
+		end := outcomes[words[len(words)-1]]
+		if end == nil {
+			end = outcomes["well"]
+		}
+		s.fault(append(words, "once"), func(c memstore.Call) error { close(began); <-open; return end(c) })
+	case "held":
+		<-s.began
+	case "open":
+		s.undo["hold"]()
+		synctest.Wait()
+	case "during", "during:": // what happens then, and how the call ends
+		words[len(words)-1] = strings.TrimSuffix(words[len(words)-1], ":")
+		end := outcomes[block[len(block)-1]]
+		if end == nil {
+			s.Fatalf("how does a call end that is %q?", block[len(block)-1])
+		}
+		s.fault(append(words, "once"), func(c memstore.Call) error { s.run(block[:len(block)-1]); return end(c) })
+	case "crowd": // a node hands out whenever the other commits
+		s.fault(words[:1], func(c memstore.Call) error {
+			if c.Holder.Node != words[1] {
+				s.node(words[1]).run("allocate")
+			}
+			return nil
+		})
+	case "late": // a call whose connection broke before the store saw it
+		s.fault(append(words, "once"), func(c memstore.Call) error { s.late = c; return errCut })
+	case "heal":
+		s.heal()
+	case "lock":
+		var met atomic.Bool
+		s.disk.onLock(func(name string) bool { return name == signer && (first != "once" || met.CompareAndSwap(false, true)) })
+	case "unlock":
+		s.disk.onLock(nil)
+	case "backup":
+		s.undo["backup "+first] = s.disk.Backup()
+	case "restore":
+		s.undo["backup "+first]()
+	case "damage":
+		s.undo["damage"] = s.disk.Damage(cmp.Or(first, signer))
+	case "mend":
+		s.undo["damage"]()
+	case "generation":
+		s.disk.RaiseGeneration()
+	case "clock":
+		s.disk.ahead.Add(int64(s.duration(strings.TrimPrefix(first, "+"))))
+	case "takeaway":
+		s.disk.takeAway(first)
+	case "give":
+		s.disk.give(words[1], s.node(first))
+	case "mute":
+		s.disk.mute(first, true)
+	case "unmute":
+		s.disk.mute(first, false)
+	case "part": // a node and the store lose each other
+		s.disk.mute(first, true)
+		s.fault([]string{"any", "node=" + first}, storeAway)
+	case "leave":
+		if err := s.disk.Leave(s.Context(), s.disk.holder(s.T, first)); err != nil {
+			s.Fatal(err)
+		}
+	case "pin":
+		for shard := range shards {
+			if first != "all" && first != strconv.Itoa(shard) {
+				continue
+			}
+			if err := s.disk.Pin(s.Context(), shard, words[1]); err != nil {
+				s.Fatal(err)
+			}
+		}
+	case "flush":
+		s.server.flush()
+	case "two": // servers, as in a cluster
+		s.server.two = true
+	case "forget": // the keys of one shard
+		shard, _ := strconv.Atoi(first)
+		s.server.mu.Lock()
+		delete(s.server.shards, shard)
+		s.server.mu.Unlock()
+	case "steal": // an acquire of which the node does not know
+		rows, err := s.disk.Acquire(s.Context(), s.disk.holder(s.T, first), []int{nonce.ShardOf(words[1], shards)})
+		if err != nil || !rows[0].Taken {
+			s.Fatal(rows, err)
+		}
+	case "retired":
+		s.retiring.Wait()
+	case "log":
+		s.ways[first].fails(s.T, words[1], len(words) < 3)
+	default:
+		s.changeNode(word, s.node(first))
+	}
+}
+
+func (s *scenario) changeNode(word string, n *node) {
+	s.Helper()
+	switch word {
+	case "stop":
+		n.Stop()
+	case "stepdown":
+		n.StepDown()
+	case "retire": // as stepdown, and what follows goes on beside it
+		s.retiring.Go(n.StepDown)
+	case "halt":
+		n.Halt(lease.ErrWentBack)
+	case "on":
+		s.on(n)
+	case "off":
+		s.switchTo(n, false)
+	case "ship":
+		n.Ship()
+	case "tend":
+		if err := n.Tend(s.Context(), signer); err != nil {
+			s.Fatal(err)
+		}
+	default:
+		s.Fatalf("what is %q?", word)
+	}
+}
+
+// settingsOf are what words of a start mean.
+var settingsOf = map[string]func(c *service.Config, n int, d time.Duration){
+	"refusenew": func(c *service.Config, _ int, _ time.Duration) { c.Rules.NewSigners = nonce.RefuseNew },
+	"basic":     func(c *service.Config, _ int, _ time.Duration) { basicMode(c) },
+	"workers":   func(c *service.Config, n int, _ time.Duration) { c.Workers = n },
+	"signers":   func(c *service.Config, n int, _ time.Duration) { c.MaxSigners = n },
+	"holds":     func(c *service.Config, n int, _ time.Duration) { c.Rules.MaxLive = n },
+	"sweep":     func(c *service.Config, _ int, d time.Duration) { c.SweepInterval = d },
+	"watch":     func(c *service.Config, _ int, d time.Duration) { c.WatchEvery = d },
+	"lockwait":  func(c *service.Config, _ int, d time.Duration) { c.LockWait = d },
+	"lease":     func(c *service.Config, _ int, d time.Duration) { c.LeaseTTL = d },
+	"history":   func(c *service.Config, _ int, d time.Duration) { c.HistoryRetention = d },
+	"requests":  func(c *service.Config, _ int, d time.Duration) { c.RequestRetention = d },
+	"timeout":   func(c *service.Config, _ int, d time.Duration) { c.StoreTimeout = d },
+	"shipping":  func(c *service.Config, _ int, d time.Duration) { c.Log.ShipEvery, c.Log.ShipSoon = d, d },
+	"sla":       func(c *service.Config, _ int, d time.Duration) { c.Log.ShipSLA = d },
+}
+
+// startNode starts a node, which has a way to the logs if it says so.
+func (s *scenario) startNode(name string, words []string) {
+	s.Helper()
+	label, id, again := strings.Cut(name, "=")
+	if !again {
+		id = name
+	}
+	change := func(c *service.Config) {
+		s.mode(c)
+		for _, word := range words {
+			key, value, _ := strings.Cut(word, "=")
+			n, _ := strconv.Atoi(value)
+			d, _ := time.ParseDuration(value)
+			switch set := settingsOf[key]; {
+			case set != nil:
+				set(c, n, d)
+			case key == "chain":
+				c.Chain = s.chain
+			case key == "says-known":
+				c.Log.Store = saysKnown{s.disk}
+			case key != "log":
+				s.Fatalf("what is %q?", word)
+			}
+		}
+	}
+	if slices.Contains(words, "log") {
+		s.named[label], s.ways[label] = s.logged.start(id, change)
+		return
+	}
+	s.named[label] = start(s.T, s.disk, id, change)
+}
+
+// asked answers what a line asks for; "?" if it asks for nothing.
+func (s *scenario) asked(word string, words []string) string {
+	s.Helper()
+	first := words[0]
+	name := signer
+	if first != "" {
+		name = first
+	}
+	switch word {
+	case "rows":
+		return s.disk.rows(s.T, name)
+	case "owner":
+		return s.disk.load(s.T, name).Shard.Owner.Node
+	case "token":
+		return fmt.Sprint(s.disk.load(s.T, name).Shard.Token)
+	case "version":
+		return fmt.Sprint(s.disk.load(s.T, name).Signer.Version)
+	case "row": // what a list does not show
+		row := s.disk.load(s.T, name).Signer
+		return fmt.Sprintf("next %d floor %d", row.Next, row.Floor)
+	case "live":
+		if n := len(s.disk.load(s.T, name).Signer.Live); n > 5*noncetest.MaxHolds {
+			return fmt.Sprint(n)
+		}
+		return "few"
+	case "busy": // asks for something of each shard, and then what follows
+		for i := range shards {
+			for _, op := range []*nonce.Op{allocate(s.disk.nameIn(i)), {Kind: nonce.KindStatus, Signer: s.disk.nameIn(i)}} {
+				ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond)
+				_ = s.node(first).Do(ctx, op)
+				cancel()
+			}
+		}
+		if words[1] == "" {
+			return ""
+		}
+		return s.do(strings.TrimSpace(strings.Join(words[1:], " ")), nil)
+	case "prompt": // what follows, and at once
+		began := time.Now()
+		got := s.do(strings.TrimSpace(strings.Join(words, " ")), nil)
+		if took := time.Since(began); took > 50*time.Millisecond {
+			s.Errorf("%s took %v", words, took)
+		}
+		return got
+	case "listed":
+		due, err := s.disk.Due(s.Context(), []int{0, 1, 2, 3}, 10)
+		if err != nil {
+			s.Fatal(err)
+		}
+		return fmt.Sprint(len(due))
+	case "watched":
+		list, err := s.disk.Watched(s.Context(), []int{0, 1, 2, 3}, 0, 9)
+		if err != nil {
+			s.Fatal(err)
+		}
+		return watchWords(list)
+	case "arrives": // a commit that is late
+		res, err := s.disk.Commit(s.Context(), s.late.Holder, s.late.Writes)
+		if err != nil {
+			s.Fatal(err)
+		}
+		return map[bool]string{true: "taken", false: "refused"}[slices.Contains(res.Results, nonce.Applied)]
+	case "heard": // by the chain
+		return s.chain.Heard()
+	case "logs":
+		return fmt.Sprint(s.owners(func(o owned) bool { return o.log && (first == "" || o.node == first) }))
+	case "lost":
+		return fmt.Sprint(s.owners(lost))
+	case "owned":
+		return fmt.Sprint(s.owners(of(first)))
+	case "records":
+		shard, _ := strconv.Atoi(first)
+		return fmt.Sprint(s.server.records(shard))
+	case "reaches":
+		return fmt.Sprint(s.reaches(first))
+	case "goal":
+		goal, err := s.disk.Engine(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		return fmt.Sprintf("performance %v degraded %v", goal.Performance, goal.Degraded)
+	case "shipped":
+		all, err := s.disk.Owners(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		return fmt.Sprint(all.Shards[0].Shipped)
+	}
+	if n := s.named[first]; n != nil {
+		return n.asked(word, words[1])
+	}
+	return "?"
+}
+
+// asked answers what a line asks of a node.
+func (n *node) asked(word, which string) string {
+	switch word {
+	case "figure":
+		return fmt.Sprint(n.fig.get(map[string]*int{
+			"fenced": &n.fig.fenced, "takeovers": &n.fig.takeovers, "swept": &n.fig.swept, "wentback": &n.fig.wentBack,
+			"invariant": &n.fig.invariant, "late": &n.fig.late, "nothad": &n.fig.notHad,
+		}[which]))
+	case "events":
+		return n.events.String()
+	case "stopped":
+		return fmt.Sprint(n.StoppedSigners())
+	case "told": // of what it is to watch
+		list, err := n.Watched(n.t.Context(), 0, 9)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return watchWords(list)
+	case "unserved":
+		missed, _ := n.Unserved()
+		return fmt.Sprint(missed)
+	case "has":
+		return fmt.Sprint(n.Owned())
+	case "paused":
+		return fmt.Sprint(n.fig.sweepsPaused())
+	case "conflicts":
+		return fmt.Sprint(n.VersionConflicts())
+	case "unknowns":
+		return fmt.Sprint(n.UnknownCommits())
+	case "pruned":
+		return fmt.Sprint(n.Pruned())
+	case "fatal":
+		select {
+		case err := <-n.fatal:
+			return why(err)
+		default:
+			return "nothing"
+		}
+	case "ready":
+		return why(n.Ready(n.t.Context()))
+	case "state":
+		return fmt.Sprint(n.Engine().State)
+	case "here":
+		return fmt.Sprint(len(n.Engine().Here))
+	case "serving":
+		return fmt.Sprint(n.LogFigures().Serving)
+	case "storeaway":
+		return fmt.Sprint(n.StoreAway())
+	case "declared":
+		return fmt.Sprint(n.Engine().Lost)
+	}
+	return "?"
+}
+
+// why is what stopped a node, in words.
+func why(err error) string {
+	for word, sentinel := range map[string]error{"superseded": lease.ErrSuperseded, "went back": lease.ErrWentBack, "draining": nonce.ErrDraining} {
+		if errors.Is(err, sentinel) {
+			return word
+		}
+	}
+	return fmt.Sprint(err)
+}
+
+// watchWords are signers that are watched: whether each is signer, and what is the matter.
+func watchWords(list []nonce.WatchEntry) string {
+	var words []string
+	for _, e := range list {
+		words = append(words, strings.TrimSpace(fmt.Sprint(e.Signer == signer, " ", e.Kind.String())))
+	}
+	return strings.Join(words, ", ")
+}
