@@ -186,21 +186,3 @@ func (f *lostFlags) criteria() (report.Criteria, error) {
 		rule{f.MaxLost < -1, "--max-lost must be -1 or more"},
 	)
 }
-
-// AfterApply gives addresses without a path that of a gateway.
-func (f *targetFlags) AfterApply() error {
-	for i, text := range f.URL {
-		f.URL[i] = withPath(text)
-	}
-	return nil
-}
-
-// withPath gives an address without a path that of a gateway, as package client does.
-func withPath(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
-		return address
-	}
-	u.Path = "/ws"
-	return u.String()
-}

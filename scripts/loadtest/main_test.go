@@ -79,7 +79,7 @@ func TestARunPrintsWhatItHasWhenItIsInterrupted(t *testing.T) {
 		if seconds++; seconds == 2 { // so that /metrics was read twice
 			cancel()
 		}
-	}, "run", "--url", strings.TrimSuffix(g.URL, "/ws"), "--metrics", g.Admin+"/metrics", "--verify", "--subscribers=1", "--html", page, "--json=-",
+	}, "run", "--url", g.URL, "--metrics", g.Admin+"/metrics", "--verify", "--subscribers=1", "--html", page, "--json=-",
 		"--mix=pairs", "--connections=4", "--rate=200", "--inflight=1", "--warmup=0s", "--duration=1h")
 	var run result.Run
 	if err := json.Unmarshal([]byte(out), &run); err != nil || code != exitInterrupted {
@@ -169,15 +169,6 @@ func TestAWrongCommandLineNamesItsFlagAndExitsWithTwo(t *testing.T) {
 	}
 }
 
-func TestHelpShowsEveryFlagWithItsDefault(t *testing.T) {
-	code, out, _ := runProgram(t.Context(), t, nil, "run", "--help")
-	for _, want := range []string{"--connections=64", "--max-failed-share=0.05", "--duration=5s"} {
-		if code != exitOK || !strings.Contains(out, want) {
-			t.Errorf("exit %d, no %s in %s", code, want, out)
-		}
-	}
-}
-
 func TestMetricsAreGuessedForThisMachinesDefaultPortOnly(t *testing.T) {
 	for target, want := range map[string]string{
 		"ws://127.0.0.1:8080/ws":       "http://127.0.0.1:8081/metrics",
@@ -187,17 +178,6 @@ func TestMetricsAreGuessedForThisMachinesDefaultPortOnly(t *testing.T) {
 	} {
 		if got := strings.Join((&reportFlags{}).metrics([]string{target}), " "); got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
-		}
-	}
-}
-
-func TestAnAddressWithoutAPathGetsThatOfAGateway(t *testing.T) {
-	for address, want := range map[string]string{
-		"ws://h:1": "ws://h:1/ws", "wss://h/?a=b": "wss://h/ws?a=b", "ws://h/other": "ws://h/other",
-		"localhost:8080": "localhost:8080", // refused by its rule, as it was written
-	} {
-		if got := withPath(address); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
 		}
 	}
 }

@@ -78,7 +78,6 @@ func (c *restartCmd) gateways() (urls []string, err error) {
 		if !ok {
 			return nil, usageError{fmt.Errorf("--gateway: %q is not like ws://127.0.0.1:8080/ws=COMMAND", text)}
 		}
-		url = withPath(url)
 		n, err := newChild("--gateway", url, line, url)
 		if err != nil {
 			return nil, err

@@ -103,7 +103,7 @@ func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 
 // resident is a gateway's memory in bytes, as it says.
 func (s *server) resident(ctx context.Context) (float64, error) {
-	is, err := observe.Gauges(ctx, s.admin+"/metrics")
+	is, err := observe.Read(ctx, s.admin+"/metrics")
 	bytes := is["process_resident_memory_bytes"]
 	if err == nil && bytes == 0 {
 		err = errors.New("the gateway does not tell its resident memory on this system")

@@ -20,6 +20,7 @@ import (
 	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/process"
 	"noncegate/test/lab/fakenode"
+	labgateway "noncegate/test/lab/gateway"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
@@ -144,45 +145,37 @@ func startChain() (url string, end func() error, err error) {
 
 // server is one process.
 type server struct {
-	kind   string
-	store  string // URL
-	id     string // of the node
-	listen string // its address
-	url    string // of its WebSocket
-	admin  string // URL of its private side, where it has one
-	proc   *guarded.Process
+	kind  string
+	store string // URL
+	id    string // of the node
+	url   string // of its WebSocket
+	admin string // URL of its private side, where it has one
+	proc  *guarded.Process
 }
 
 // servers are those of a side, which share a store.
 type servers []*server
 
-// startServers starts a side's servers and waits until they are ready. They are to be stopped
-// also when they come with an error.
+// startServers starts a side's servers and waits until they are ready. They are to be stopped also
+// when they come with an error.
 func (a *arena) startServers(ctx context.Context, side *side, st *store) (all servers, err error) {
-	nodes := max(side.nodes, 1)
-	for i := range nodes {
+	ready, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for i := range max(side.nodes, 1) {
 		s := &server{kind: side.server, store: st.url, id: fmt.Sprintf("node-%d", i+1)}
-		if s.listen, err = guarded.FreeAddr(); err != nil {
-			return all, err
+		err := a.start(ready, s, st)
+		if s.proc != nil {
+			all = append(all, s)
 		}
-		admin, err := guarded.FreeAddr()
 		if err != nil {
-			return all, err
+			return all, fmt.Errorf("%s: %w", side.server, err)
 		}
-		s.url, s.admin = "ws://"+s.listen+"/ws", "http://"+admin
-		s.proc, err = a.room.Start(fmt.Sprintf("%d-%s.log", a.runs, s.id), cleanEnvironment(), a.command(side.server, s, st)...)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, s)
 	}
 	for _, s := range all {
-		ready := process.Listens(s.listen)
-		if isGateway(side.server) {
-			ready = func(ctx context.Context) error { return s.serves(ctx, nodes) }
-		}
-		if err := s.await(ctx, ready); err != nil {
-			return all, fmt.Errorf("%s: %w\n%s", side.server, err, s.proc.LogTail(logBytes))
+		if isGateway(s.kind) {
+			if err := s.proc.Await(ready, readyPoll, func(ctx context.Context) error { return s.serves(ctx, len(all)) }); err != nil {
+				return all, err
+			}
 		}
 	}
 	if side.server == engineFar {
@@ -191,43 +184,48 @@ func (a *arena) startServers(ctx context.Context, side *side, st *store) (all se
 	return all, err
 }
 
-// command starts a server of a kind.
-func (a *arena) command(kind string, s *server, st *store) []string {
-	if !isGateway(kind) {
-		flags := map[string][]string{naive: {"-database", st.url}, floor: {"-dir", st.url}}[kind]
-		return append([]string{filepath.Join(a.room.Dir(), "refserver"), kind, "-listen", s.listen}, flags...)
+// start starts a server and waits until it listens.
+func (a *arena) start(ctx context.Context, s *server, st *store) error {
+	log := fmt.Sprintf("%d-%s.log", a.runs, s.id)
+	if isGateway(s.kind) {
+		args := append([]string{"--store", st.url, "--node-id", s.id}, gatewayFlags...)
+		if st.redis != "" {
+			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+		}
+		if st.chain != "" {
+			args = append(args, "--chain", "eip155:1="+st.chain, "--chain-window", "1000000")
+		}
+		g, err := labgateway.Begin(a.room, labgateway.Config{Program: filepath.Join(a.room.Dir(), "gateway"), Log: log, Args: args})
+		if err != nil {
+			return err
+		}
+		s.proc = g.Process
+		err = g.Serves(ctx)
+		s.url, s.admin = g.URL, g.Admin
+		return err
 	}
-	args := []string{filepath.Join(a.room.Dir(), "gateway"), "serve", "--store", st.url, "--node-id", s.id,
-		"--listen", s.listen, "--admin-listen", strings.TrimPrefix(s.admin, "http://")}
-	if st.redis != "" {
-		args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
+	listen, err := guarded.FreeAddr()
+	if err != nil {
+		return err
 	}
-	if st.chain != "" {
-		args = append(args, "--chain", "eip155:1="+st.chain, "--chain-window", "1000000")
+	s.url = "ws://" + listen + "/ws"
+	args := []string{filepath.Join(a.room.Dir(), "refserver"), s.kind, "-listen", listen}
+	args = append(args, map[string][]string{naive: {"-database", st.url}, floor: {"-dir", st.url}}[s.kind]...)
+	if s.proc, err = a.room.Start(log, nil, args...); err != nil {
+		return err
 	}
-	return append(args, gatewayFlags...)
+	return s.proc.Await(ctx, readyPoll, process.Listens(listen))
 }
 
-// isGateway reports whether a kind of server is a gateway; the others are those it is
-// compared with.
+// isGateway reports whether a kind of server is a gateway; the others are those it is compared with.
 func isGateway(kind string) bool { return strings.HasPrefix(kind, gateway) }
-
-func cleanEnvironment() []string {
-	return slices.DeleteFunc(os.Environ(), func(setting string) bool { return strings.HasPrefix(setting, "NONCEGATE_") })
-}
-
-func (s *server) await(ctx context.Context, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	return s.proc.Await(ctx, readyPoll, ready)
-}
 
 // serves reports why a gateway does not serve yet, linked to all other nodes.
 func (s *server) serves(ctx context.Context, nodes int) error {
 	if err := process.AnswersOK(s.admin + "/readyz")(ctx); err != nil || nodes == 1 {
 		return err
 	}
-	is, err := observe.Gauges(ctx, s.admin+"/metrics")
+	is, err := observe.Read(ctx, s.admin+"/metrics")
 	if live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]; err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
 		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)
 	}
@@ -255,7 +253,7 @@ func (a *arena) gateway(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(a.room.Dir(), "gateway"), args...)
-	cmd.Env = cleanEnvironment()
+	cmd.Env = []string{}
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("gateway %s: %w\n%s", args[0], err, said)

@@ -13,6 +13,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ type Observer struct {
 func (p Pages) Start(ctx context.Context) *Observer {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.TLS}
 	client := &http.Client{Transport: transport}
-	o := start(ctx, p.URLs, func(ctx context.Context, url string) (*reading, error) { return read(ctx, client, p.Header, url) })
+	o := start(ctx, p.URLs, func(ctx context.Context, url string) (reading, error) { return read(ctx, client, p.Header, url) })
 	o.release = transport.CloseIdleConnections
 	return o
 }
@@ -64,7 +65,7 @@ func start(ctx context.Context, urls []string, read reader) *Observer {
 	o := &Observer{ctx: ctx, release: func() {}}
 	o.running, o.stop = context.WithCancel(ctx)
 	for _, url := range urls {
-		o.nodes = append(o.nodes, &node{url: url, get: read, grown: map[string]float64{}, total: buckets{}, pending: buckets{}, seconds: map[string][]result.Point{}})
+		o.nodes = append(o.nodes, &node{url: url, get: read, grown: reading{}, pending: reading{}, seconds: map[string][]result.Point{}})
 	}
 	return o
 }
@@ -108,15 +109,14 @@ type node struct {
 	get   reader
 	began time.Time
 
-	last     *reading // good one since the begin
-	readings int      // since the begin, good ones
+	last     reading // good one since the begin
+	readings int     // since the begin, good ones
 	failures int
 	lastErr  error
 	restarts int
 
-	grown   map[string]float64 // counters
-	total   buckets
-	pending buckets                   // what passed since lastAt
+	grown   reading                   // since the begin
+	pending reading                   // since lastAt
 	lastAt  float64                   // of the last point of seconds, or of the first reading
 	seconds map[string][]result.Point // p95 in milliseconds, by metric
 	memory  []result.Point
@@ -150,9 +150,9 @@ func (n *node) read(ctx context.Context) {
 // take adds a reading made at seconds after the begin. The first is what the others are compared
 // with; one of another process is compared with nothing. A name that is missing this time is no
 // counter that went back.
-func (n *node) take(r *reading, at float64) {
+func (n *node) take(r reading, at float64) {
 	n.readings++
-	n.memory = append(n.memory, result.Point{At: at, Value: r.gauges["process_resident_memory_bytes"]})
+	n.memory = append(n.memory, result.Point{At: at, Value: r["process_resident_memory_bytes"]})
 	last := n.last
 	n.last = r
 	const started = "process_start_time_seconds"
@@ -160,17 +160,15 @@ func (n *node) take(r *reading, at float64) {
 	case last == nil:
 		n.lastAt = at
 		return
-	case r.gauges[started] != last.gauges[started]:
+	case r[started] != last[started]:
 		n.restarts++
-		last = new(reading)
+		last = nil
 	}
-	for name, v := range r.counters {
-		if was := last.counters[name]; v > was {
-			n.grown[name] += v - was
-		}
+	for name, v := range r {
+		by := max(0, v-last[name])
+		n.grown[name] += by
+		n.pending[name] += by
 	}
-	n.total.add(r.buckets, last.buckets)
-	n.pending.add(r.buckets, last.buckets)
 	// The last reading may follow the one before at once: a percentile of a few observations would
 	// stand in the series like one of a whole second.
 	if at-n.lastAt < interval.Seconds()/2 {
@@ -187,9 +185,14 @@ func (n *node) take(r *reading, at float64) {
 
 // result is what the gateway said of the measured time.
 func (n *node) result() result.Node {
-	out := result.Node{Metrics: n.url, Missing: n.missing(), Restarts: n.restarts, Memory: n.memory, Counters: n.grown}
+	out := result.Node{Metrics: n.url, Missing: n.missing(), Restarts: n.restarts, Memory: n.memory, Counters: map[string]float64{}}
+	for name, by := range n.grown {
+		if base, _, _ := strings.Cut(name, "{"); by > 0 && (strings.HasSuffix(base, "_total") || strings.HasSuffix(base, "_count") || strings.HasSuffix(base, "_sum")) {
+			out.Counters[name] = by
+		}
+	}
 	for _, s := range stages {
-		if h := n.total.histogram(s.metric); len(h) > 0 {
+		if h := n.grown.histogram(s.metric); len(h) > 0 {
 			out.Stages = append(out.Stages, result.Stage{
 				Name: s.name, Count: int64(h.count()), P50: 1000 * h.quantile(0.50), P95: 1000 * h.quantile(0.95), P99: 1000 * h.quantile(0.99),
 				Second: n.seconds[s.metric], Growth: GrowthOf(n.seconds[s.metric], h.bounds(), time.Since(n.began)),

@@ -24,22 +24,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // page is what a process says that started at a time, has counted so much, and has made so many
 // commits of up to 1 ms and of up to 10 ms.
-func page(started, counted, fast, all float64) *reading {
-	const commit = "noncegate_commit_seconds"
-	return &reading{
-		counters: map[string]float64{"noncegate_x_total": counted},
-		gauges:   map[string]float64{"process_start_time_seconds": started, "process_resident_memory_bytes": 7},
-		buckets:  buckets{{commit, 0.001}: fast, {commit, 0.01}: all, {commit, math.Inf(1)}: all},
+func page(started, counted, fast, all float64) reading {
+	const commits = `noncegate_commit_seconds_bucket{le="`
+	return reading{
+		"noncegate_x_total": counted, "process_start_time_seconds": started, "process_resident_memory_bytes": 7,
+		commits + `0.001"}`: fast, commits + `0.01"}`: all, commits + `+Inf"}`: all,
 	}
 }
 
 // observed are the figures of a gateway that says one page a second from when the measured time
 // begins, or an error where there is none, and is then read a last time.
-func observed(t *testing.T, pages ...*reading) (n result.Node) {
+func observed(t *testing.T, pages ...reading) (n result.Node) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		i := 0
-		o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) {
+		o := start(t.Context(), []string{"url"}, func(context.Context, string) (reading, error) {
 			i++
 			if p := pages[min(i, len(pages))-1]; p != nil {
 				return p, nil
@@ -79,7 +78,7 @@ func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
 	if n.Counters["noncegate_x_total"] != 10 || n.Missing != "1 of 3 readings failed, the last one: away" {
 		t.Errorf("%+v", n)
 	}
-	for want, pages := range map[string][]*reading{
+	for want, pages := range map[string][]reading{
 		"could not be read: away": {nil, nil}, "was read only once within the measured time, which shows no change: away": {page(1, 1, 1, 1), nil},
 	} {
 		if n := observed(t, pages...); n.Missing != want || len(n.Stages) != 0 {
@@ -89,7 +88,7 @@ func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
 }
 
 func TestAnEndBeforeTheBeginHasNoFiguresAndSaysSo(t *testing.T) {
-	o := start(t.Context(), []string{"url"}, func(context.Context, string) (*reading, error) { return page(1, 1, 1, 1), nil })
+	o := start(t.Context(), []string{"url"}, func(context.Context, string) (reading, error) { return page(1, 1, 1, 1), nil })
 	if n := o.End(); len(n) != 1 || n[0].Missing != "was not read within the measured time" {
 		t.Errorf("%+v", n)
 	}
@@ -116,11 +115,11 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range stages {
-		if len(r.buckets.histogram(s.metric)) < 3 {
+		if len(r.histogram(s.metric)) < 3 {
 			t.Errorf("there is no %s", s.metric)
 		}
 	}
-	if h := r.buckets.histogram("noncegate_commit_seconds"); h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
+	if h := r.histogram("noncegate_commit_seconds"); h.count() != 1 || h.quantile(0.5) <= 0 || h.quantile(0.5) > 0.01 {
 		t.Errorf("commits %+v", h)
 	}
 	o := Pages{URLs: []string{server.URL}, Header: header}.Start(t.Context())
@@ -128,7 +127,7 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 	if n := o.End()[0]; strings.Contains(n.Missing, "401") {
 		t.Errorf("missing: %s", n.Missing)
 	}
-	if _, err := Gauges(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "--admin-key") {
+	if _, err := Read(t.Context(), server.URL); err == nil || !strings.Contains(err.Error(), "--admin-key") {
 		t.Errorf("without the key: %v, want a sentence with --admin-key", err)
 	}
 }
@@ -136,7 +135,7 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 func TestWhatIsNoMetricsPageIsAnErrorThatSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{"": "no figures", "<html>": "not Prometheus text", "x_total 1\n": ""} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, text) }))
-		if _, err := Gauges(t.Context(), server.URL); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := Read(t.Context(), server.URL); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 		server.Close()

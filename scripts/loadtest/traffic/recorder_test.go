@@ -17,8 +17,8 @@ import (
 	"noncegate/wire"
 )
 
-// wrong is a gateway of one signer that is wrong in one way from the tenth nonce on.
-type wrong struct {
+// planted is a gateway of one signer that is right, or wrong in one way from the tenth nonce on.
+type planted struct {
 	twice    bool // hands each nonce out twice
 	skips    bool // leaves a nonce out
 	forgets  bool // keeps no mark that it answers
@@ -28,11 +28,22 @@ type wrong struct {
 	mu   sync.Mutex // guards what follows
 	next int64
 	rows []wire.Allocation
+
+	mostHeld int // at a time
+}
+
+func (w *planted) held() (n int) {
+	for _, row := range w.rows {
+		if row.Status == wire.StatusHeld {
+			n++
+		}
+	}
+	return n
 }
 
 const from = 10
 
-func (w *wrong) answer(c *conn, _ int, message []byte) error {
+func (w *planted) answer(c *conn, _ int, message []byte) error {
 	var ask struct {
 		ID     json.RawMessage
 		Method string
@@ -60,6 +71,7 @@ func (w *wrong) answer(c *conn, _ int, message []byte) error {
 		if w.skips && late {
 			w.next++
 		}
+		w.mostHeld = max(w.mostHeld, w.held())
 		answer = wire.AllocateResult{Signer: p.Signer, Nonce: n, Attempt: 1, FencingToken: 1, HeldUntil: *w.row(n).HeldUntil, HoldMs: 60_000}
 	case wire.MethodMarkUsed:
 		if row := w.row(p.Nonce); !w.forgets || !late {
@@ -84,7 +96,7 @@ func (w *wrong) answer(c *conn, _ int, message []byte) error {
 	return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, ask.ID, text))
 }
 
-func (w *wrong) row(n int64) *wire.Allocation {
+func (w *planted) row(n int64) *wire.Allocation {
 	return &w.rows[slices.IndexFunc(w.rows, func(a wire.Allocation) bool { return a.Nonce == n })]
 }
 
@@ -118,7 +130,7 @@ func verified(t *testing.T, url string, signers int) *result.Verify {
 }
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
-	for name, planted := range map[string]*wrong{
+	for name, planted := range map[string]*planted{
 		"right": {}, "twice": {twice: true}, "skips": {skips: true}, "forgets": {forgets: true}, "releases": {releases: true}, "another": {another: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,32 +103,6 @@ func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
 	}
 }
 
-func TestOnlyAClientThatReadsAnswersAPing(t *testing.T) {
-	for behaviour, want := range map[Behaviour]int64{StopReading: 0, Vanish: 1} {
-		t.Run(string(behaviour), func(t *testing.T) {
-			var pongs atomic.Int64
-			over := make(chan struct{})
-			url := serve(t, func(c *conn, n int, message []byte) error {
-				switch {
-				case isSubscribe(message):
-					return c.reply(subscribed(t, message))
-				case n == 1 && c.number == 0:
-					c.SetPongHandler(func(string) error { pongs.Add(1); return nil })
-					return c.WriteMessage(websocket.PingMessage, nil)
-				case n == 20 && c.number == 0:
-					close(over)
-				}
-				return nil
-			})
-			slow(t, Slow{URLs: []string{url}, Clients: 1, Behaviour: behaviour, Rate: 100, Signers: Signers{Count: 1}})
-			<-over
-			if got := pongs.Load(); got != want {
-				t.Errorf("%d pongs, want %d", got, want)
-			}
-		})
-	}
-}
-
 func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
 	var closes, connections atomic.Int64
 	url := serve(t, func(c *conn, n int, message []byte) error {
@@ -163,23 +137,5 @@ func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 	})
 	if got := s.Stop(); got.Reconnects != 0 {
 		t.Errorf("%+v, want no reconnect", got)
-	}
-}
-
-func TestSlowClientsHarmNobody(t *testing.T) {
-	g := startGateway(t, "--max-holds=4096")
-	for _, behaviour := range []Behaviour{StopReading, Trickle, Vanish} {
-		t.Run(string(behaviour), func(t *testing.T) {
-			s := slow(t, Slow{URLs: []string{g.URL}, Clients: 5, Behaviour: behaviour, Rate: 200, Signers: Signers{Count: 5}})
-			l := endless(g.URL)
-			l.Rate = 200
-			r := enough(t, l, 100)
-			if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || len(r.Lost) != 0 {
-				t.Errorf("%+v; want acknowledged requests and nothing else", r)
-			}
-			if got := s.Stop(); got.Clients != 5 || got.Behaviour != string(behaviour) {
-				t.Errorf("%+v", got)
-			}
-		})
 	}
 }

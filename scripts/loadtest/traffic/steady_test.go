@@ -51,30 +51,6 @@ func answered(l *SteadyLoad) (n int64) {
 	return n
 }
 
-func TestASteadyLoadOnAGatewayIsAnsweredAndKeepsToTheRules(t *testing.T) {
-	g := startGateway(t)
-	s := steady(g.URL)
-	var err error
-	if s.Verify, err = NewRecorder(t.Context(), s.URLs, s.Access, s.Signers); err != nil {
-		t.Fatal(err)
-	}
-	l := startSteady(t, s)
-	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
-	l.Enter(During)
-	wait.Until(t, "some more", func() bool { return answered(l) > 50 })
-	l.Enter(After)
-	r := l.Stop(t.Context())
-	if r.Acknowledged == 0 || r.Refusals() != 0 || r.Failed != 0 || r.Unsent != 0 || r.Restart.Closed+r.Restart.Opened != 0 {
-		t.Errorf("%+v, %+v; want acknowledged requests and nothing else", r, r.Restart)
-	}
-	if len(r.Phases) < 2 || r.Phases[0].Name != Before.String() || r.Phases[1].Name != During.String() || r.Phases[1].LatencyMs.Count == 0 {
-		t.Errorf("phases %+v, want the latency of each, in order", r.Phases)
-	}
-	if v, err := s.Verify.Judge(t.Context(), false); err != nil || v.ViolationCount != 0 || v.Calls != r.Acknowledged {
-		t.Errorf("%+v, %v; want no violation in %d calls", v, err, r.Acknowledged)
-	}
-}
-
 func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	g := startGateway(t)
 	s := steady(g.URL)
