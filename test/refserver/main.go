@@ -48,10 +48,6 @@ type options struct {
 	pool     int
 }
 
-// defaultPool is how many connections to its store a kind uses: for naive enough that commits share their fsync, where more did not
-// help; for redis-incr the same, because Redis runs one command at a time.
-const defaultPool = 32
-
 // run serves until ctx ends.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -64,16 +60,14 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.dir, "dir", "", "floor: `folder` of the log (default that for temporary files)")
 	flags.StringVar(&o.database, "database", "", "naive: postgres:// `URL`; the tables are made")
 	flags.StringVar(&o.redis, "redis", "", "redis-incr: redis:// or unix:// `URL`")
-	flags.IntVar(&o.pool, "pool", defaultPool, "naive, redis-incr: `connections` to the store")
+	// So many commits of naive share their fsync that more did not help; Redis runs one command at a time.
+	flags.IntVar(&o.pool, "pool", 32, "naive, redis-incr: `connections` to the store")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	if o.pool < 1 {
-		return errors.New("-pool must be at least 1")
-	}
 	s, err := newServer(ctx, kind, o)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", kind, err)
 	}
 	ln, err := net.Listen("tcp", o.listen)
 	if err != nil {
@@ -84,31 +78,28 @@ func run(ctx context.Context, args []string) error {
 	return s.serveOn(ctx, ln)
 }
 
-func newServer(ctx context.Context, kind string, o options) (*server, error) {
+func newServer(ctx context.Context, kind string, o options) (s *server, err error) {
 	if err := wire.WarmUp(); err != nil {
 		return nil, err
 	}
+	if o.pool < 1 {
+		return nil, errors.New("-pool must be at least 1")
+	}
+	s = &server{backend: echo{}, readBuffer: bufferBytes}
 	switch kind {
 	case "echo":
-		return &server{backend: echo{}, readBuffer: bufferBytes}, nil
 	case "floor":
-		l, err := openLog(o.dir)
-		if err != nil {
-			return nil, fmt.Errorf("floor: %w", err)
-		}
-		return &server{backend: echo{}, readBuffer: coalesceBytes, log: l}, nil
+		s.readBuffer = coalesceBytes
+		s.log, err = openLog(o.dir)
 	case "naive":
-		n, err := newNaive(ctx, o.database, o.pool)
-		if err != nil {
-			return nil, fmt.Errorf("naive: %w", err)
-		}
-		return &server{backend: n, readBuffer: bufferBytes}, nil
+		s.backend, err = newNaive(ctx, o.database, o.pool)
 	case "redis-incr":
-		r, err := newRedisIncr(ctx, o.redis, o.pool)
-		if err != nil {
-			return nil, fmt.Errorf("redis-incr: %w", err)
-		}
-		return &server{backend: r, readBuffer: bufferBytes}, nil
+		s.backend, err = newRedisIncr(ctx, o.redis, o.pool)
+	default:
+		err = errors.New("unknown kind: want echo, floor, naive or redis-incr")
 	}
-	return nil, fmt.Errorf("unknown kind %q: want echo, floor, naive or redis-incr", kind)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }

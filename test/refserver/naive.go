@@ -104,12 +104,10 @@ func (n *naive) close() { n.pool.Close() }
 // lockSigner locks the signer's row, made first where it is missing.
 func lockSigner(ctx context.Context, tx pgx.Tx, signer string) (id, next int64, err error) {
 	err = tx.QueryRow(ctx, naiveLock, signer).Scan(&id, &next)
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return id, next, err
+	if errors.Is(err, pgx.ErrNoRows) {
+		if _, err = tx.Exec(ctx, naiveAdd, signer); err == nil {
+			err = tx.QueryRow(ctx, naiveLock, signer).Scan(&id, &next)
+		}
 	}
-	if _, err := tx.Exec(ctx, naiveAdd, signer); err != nil {
-		return 0, 0, err
-	}
-	err = tx.QueryRow(ctx, naiveLock, signer).Scan(&id, &next)
 	return id, next, err
 }

@@ -44,13 +44,8 @@ func (r *redisIncr) allocate(ctx context.Context, p wire.AllocateParams) (wire.A
 	if err != nil {
 		return wire.AllocateResult{}, unavailable(err)
 	}
-	return wire.AllocateResult{
-		Signer:    p.Signer,
-		Nonce:     next - 1,
-		Attempt:   1,
-		HeldUntil: wire.Time(time.Now().Add(holdFor)),
-		HoldMs:    holdFor.Milliseconds(),
-	}, nil
+	held := wire.Time(time.Now().Add(holdFor))
+	return wire.AllocateResult{Signer: p.Signer, Nonce: next - 1, Attempt: 1, HeldUntil: held, HoldMs: holdFor.Milliseconds()}, nil
 }
 
 func (r *redisIncr) markUsed(ctx context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error) {

@@ -199,14 +199,8 @@ func unavailable(err error) *wire.Error {
 type echo struct{}
 
 func (echo) allocate(_ context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {
-	return wire.AllocateResult{
-		Signer:       p.Signer,
-		Nonce:        123456,
-		Attempt:      1,
-		FencingToken: 1,
-		HeldUntil:    wire.Time(time.Now().Add(holdFor)),
-		HoldMs:       holdFor.Milliseconds(),
-	}, nil
+	held := wire.Time(time.Now().Add(holdFor))
+	return wire.AllocateResult{Signer: p.Signer, Nonce: 12345, Attempt: 1, FencingToken: 1, HeldUntil: held, HoldMs: holdFor.Milliseconds()}, nil
 }
 
 func (echo) markUsed(_ context.Context, p wire.MarkUsedParams) (wire.MarkResult, *wire.Error) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"noncegate/nonce"
 	"noncegate/test/lab/history"
@@ -74,11 +73,7 @@ func (c *cluster) startRedis(ctx context.Context, o Options) error {
 			return err
 		}
 		c.engineRedis.replica = replica
-		options, err := redis.ParseURL(replica.URL())
-		if err != nil {
-			return err
-		}
-		client := redis.NewClient(options)
+		client := replica.Dial()
 		defer client.Close()
 		for said := ""; !strings.Contains(said, "master_link_status:up"); lasts(ctx, poll) {
 			if said, err = client.Info(ctx, "replication").Result(); ctx.Err() != nil {

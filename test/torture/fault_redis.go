@@ -54,12 +54,8 @@ func setRedisBack(ctx context.Context, b *breaker) error {
 
 // redis does something with a Redis. That it fails is no error: another fault may have it down.
 func (b *breaker) redis(ctx context.Context, what string, server *redistest.Server, do func(*redis.Client) error) {
-	options, err := redis.ParseURL(server.URL())
-	if err == nil {
-		client := redis.NewClient(options)
-		err = errors.Join(do(client), client.Close())
-	}
-	b.note("%s: %v", what, err)
+	client := server.Dial()
+	b.note("%s: %v", what, errors.Join(do(client), client.Close()))
 }
 
 // leadElsewhere leads nodes to another server, and perhaps back, while the first one lives on: an empty one at the same address, or a

@@ -178,7 +178,7 @@ func (c *cluster) load(ctx context.Context, p Plan, h *history.History) (stuck [
 	err = c.breakThings(ctx, p, began, load, h)
 	if err == nil {
 		p.goOn(ctx, began, func() bool {
-			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.minedSoFar() >= 2*minMined)
+			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.mined.Load() >= 2*minMined)
 		})
 	}
 	if err == nil && c.engineRedis != nil {

@@ -280,17 +280,14 @@ func (w *worker) mark(ctx context.Context) {
 	w.open = w.open[:len(w.open)-1]
 	w.keep(m)
 	switch k := w.rnd.IntN(100); {
-	case k < 55:
+	case k < 80:
 		call := w.used(m)
+		if k >= 55 {
+			call = w.free(m)
+		}
 		done, sent := w.call(ctx, call)
 		if sent && (done.Outcome == history.Unknown || w.rnd.IntN(10) == 0) {
 			w.callAt(ctx, w.nodes[w.rnd.IntN(len(w.nodes))], call) // a mark may be repeated
-		}
-	case k < 80:
-		call := w.free(m)
-		done, sent := w.call(ctx, call)
-		if sent && (done.Outcome == history.Unknown || w.rnd.IntN(10) == 0) {
-			w.callAt(ctx, w.nodes[w.rnd.IntN(len(w.nodes))], call)
 		}
 	case k < 85:
 		w.do(ctx, w.node(m.signer), w.cut(), w.used(m), w.free(m)) // in this order, so the second is a conflict

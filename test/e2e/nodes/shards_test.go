@@ -92,7 +92,7 @@ func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	close(stop)
 	clients.All.Wait()
 	clients.Only("ok")
-	clients.Kept(f.DB)
+	clients.Kept(f.DB, 0)
 }
 
 // TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.

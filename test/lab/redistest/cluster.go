@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"noncegate/test/lab/guarded"
 )
 
@@ -57,10 +55,7 @@ func StartCluster(n int, settings ...string) (*Cluster, error) {
 // join gives the slots out and makes the servers known to the first one.
 func (c *Cluster) join(ctx context.Context) error {
 	for i, s := range c.Servers {
-		client, err := s.direct()
-		if err != nil {
-			return err
-		}
+		client := s.Dial()
 		defer client.Close()
 		if err := client.ClusterAddSlotsRange(ctx, i*slots/len(c.Servers), (i+1)*slots/len(c.Servers)-1).Err(); err != nil {
 			return err
@@ -86,10 +81,7 @@ func (c *Cluster) Await(ctx context.Context) error {
 		if s.PID() == 0 {
 			continue
 		}
-		client, err := s.direct()
-		if err != nil {
-			return err
-		}
+		client := s.Dial()
 		defer client.Close()
 		for {
 			info, err := client.ClusterInfo(ctx).Result()
@@ -108,20 +100,14 @@ func (c *Cluster) Await(ctx context.Context) error {
 
 // Move gives a slot that holds no keys from one server to another.
 func (c *Cluster) Move(ctx context.Context, slot, from, to int) error {
-	target, err := c.Servers[to].direct()
-	if err != nil {
-		return err
-	}
+	target := c.Servers[to].Dial()
 	defer target.Close()
 	id, err := target.Do(ctx, "cluster", "myid").Text()
 	if err != nil {
 		return err
 	}
 	for _, i := range []int{to, from} { // the new owner first, so that nobody sends it back
-		client, err := c.Servers[i].direct()
-		if err != nil {
-			return err
-		}
+		client := c.Servers[i].Dial()
 		defer client.Close()
 		if err := client.Do(ctx, "cluster", "setslot", slot, "node", id).Err(); err != nil {
 			return fmt.Errorf("move slot %d: %w", slot, err)
@@ -132,10 +118,7 @@ func (c *Cluster) Move(ctx context.Context, slot, from, to int) error {
 
 // Owner is the index of the server that says it has the slot; -1: none does.
 func (c *Cluster) Owner(ctx context.Context, slot int) (int, error) {
-	client, err := c.Servers[0].direct()
-	if err != nil {
-		return -1, err
-	}
+	client := c.Servers[0].Dial()
 	defer client.Close()
 	shards, err := client.ClusterShards(ctx).Result()
 	if err != nil {
@@ -167,20 +150,9 @@ func (c *Cluster) URL() string {
 
 // Close ends all servers.
 func (c *Cluster) Close() error {
-	var errs []error
+	var err error
 	for _, s := range c.Servers {
-		errs = append(errs, s.Close())
+		err = errors.Join(err, s.Close())
 	}
-	return errors.Join(errs...)
-}
-
-// direct is a client of this server only, without retries.
-func (s *Server) direct() (*redis.Client, error) {
-	options, err := redis.ParseURL(s.URL())
-	if err != nil {
-		return nil, err
-	}
-	options.MaxRetries, options.DialerRetries = -1, 1
-	options.ContextTimeoutEnabled = true
-	return redis.NewClient(options), nil
+	return err
 }

@@ -27,18 +27,17 @@ func Main(m *testing.M, server **Server, options ...goleak.Option) int {
 	return guarded.Main(m, server, func() (*Server, error) { return Start() }, options...)
 }
 
-// Client connects to the server for one test, without retries, because a command
-// whose answer was lost may have run; contexts bound its calls. It is closed, and the server emptied, when the
-// test ends, so a test that stops the server must have it run again by then.
+// Dial makes a client of this server, without retries, because a command whose answer was lost may have run; contexts bound its calls.
+// The caller must Close it.
+func (s *Server) Dial() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: s.Addr(), Password: s.password, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+}
+
+// Client is Dial for one test. It is closed, and the server emptied, when the test ends, so a test that stops the server must have it
+// run again by then.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	options, err := redis.ParseURL(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.MaxRetries, options.DialerRetries = -1, 1
-	options.ContextTimeoutEnabled = true
-	client := redis.NewClient(options)
+	client := s.Dial()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), flushTimeout)
 		defer cancel()

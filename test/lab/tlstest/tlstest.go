@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"noncegate/test/lab/expect"
 )
 
 // Authority is a self-signed certificate authority of one test.
@@ -42,9 +44,9 @@ func New(tb testing.TB, name string) *Authority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
-	must(tb, err)
+	expect.Must(tb, err)
 	a.cert, err = x509.ParseCertificate(der)
-	must(tb, err)
+	expect.Must(tb, err)
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return a
 }
@@ -84,14 +86,14 @@ func (a *Authority) Issue(l Leaf) (cert, key []byte) {
 	}
 	for _, raw := range l.URIs {
 		u, err := url.Parse(raw)
-		must(a.tb, err)
+		expect.Must(a.tb, err)
 		template.URIs = append(template.URIs, u)
 	}
 	pair := newKey(a.tb)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, pair.Public(), a.key)
-	must(a.tb, err)
+	expect.Must(a.tb, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(pair)
-	must(a.tb, err)
+	expect.Must(a.tb, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
@@ -116,7 +118,7 @@ func (a *Authority) Client(show ...Leaf) *tls.Config {
 	c.RootCAs.AddCert(a.cert)
 	for _, l := range show {
 		pair, err := tls.X509KeyPair(a.Issue(l))
-		must(a.tb, err)
+		expect.Must(a.tb, err)
 		c.Certificates = append(c.Certificates, pair)
 	}
 	return c
@@ -124,25 +126,18 @@ func (a *Authority) Client(show ...Leaf) *tls.Config {
 
 func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(tb, err)
+	expect.Must(tb, err)
 	return key
 }
 
 func serial(tb testing.TB) *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	must(tb, err)
+	expect.Must(tb, err)
 	return n
 }
 
 func write(tb testing.TB, dir, name string, data []byte) string {
 	file := filepath.Join(dir, name)
-	must(tb, os.WriteFile(file, data, 0o600))
+	expect.Must(tb, os.WriteFile(file, data, 0o600))
 	return file
-}
-
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
