@@ -118,13 +118,13 @@ func (s *signer) unsureLocked(o *outsider, now time.Time) bool {
 }
 
 // confirmed follows what nodes show of an outsider: perhaps another transaction than one of them
-// said. Where they cannot tell, it is not known which one used the nonce.
-func (s *signer) confirmed(n int64, f *Sighting, at int64) {
+// said, which it returns. Where they cannot tell, it is not known which one used the nonce.
+func (s *signer) confirmed(n int64, f *Sighting, at int64) (refuted Hash) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.outside, func(o outsider) bool { return o.nonce == n && !o.sure })
 	if i < 0 {
-		return
+		return Hash{}
 	}
 	o, k := &s.outside[i], s.notes[n]
 	if k == nil {
@@ -135,10 +135,13 @@ func (s *signer) confirmed(n int64, f *Sighting, at int64) {
 	}
 	switch stands := o.beside && k.tx == f.SettledTx; {
 	case f.Settled == Mined && f.SettledTx != (Hash{}):
+		if o.tx != f.SettledTx {
+			refuted = o.tx
+		}
 		k.uses(f.SettledTx, at, true)
 		if stands {
 			s.outside = slices.Delete(s.outside, i, i+1)
-			return
+			return refuted
 		}
 		o.auth = o.auth && o.tx == f.SettledTx
 		o.sure, o.tx = true, f.SettledTx
@@ -153,4 +156,5 @@ func (s *signer) confirmed(n int64, f *Sighting, at int64) {
 		k.tx = k.settledTx()
 		o.sure, o.tx, o.auth = true, Hash{}, false
 	}
+	return refuted
 }

@@ -268,7 +268,12 @@ func (t *Tracker) ask(ctx context.Context, list []question, now time.Time, left 
 	for i := range list {
 		q, f := &list[i], &found[i]
 		if q.outside {
-			q.s.confirmed(q.ask.Nonce, f, at)
+			if refuted := q.s.confirmed(q.ask.Nonce, f, at); refuted != (Hash{}) {
+				t.seldom.Do(func() {
+					t.log.Warn("a block of one node shows another transaction than two nodes do",
+						"account", q.s.account, "nonce", q.ask.Nonce, "tx_hash", refuted.String(), "is", f.SettledTx.String())
+				})
+			}
 			continue
 		}
 		q.s.sighted(q.ask.Nonce, f, at)
