@@ -251,12 +251,13 @@ type world struct {
 	number int64
 
 	planned map[string]nonce.Signer // rows, as plans left them
+	waited  chan time.Duration      // how long each waited that was not ready at once
 }
 
 // inWorld runs a test with a tracker that runs, whose chain is at block 100.
 func inWorld(t *testing.T, cfg Config, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99}
+		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99, waited: make(chan time.Duration, 10)}
 		tracker, err := New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -47,6 +47,10 @@ func (w *world) step(command string, args []string) []string {
 		w.chains.Signer(names[args[0]]).Owned(false)
 	case "chain":
 		w.chain.set(func() { w.setChain(args) })
+	case "ops":
+		w.svc.mu.Lock()
+		defer w.svc.mu.Unlock()
+		w.svc.err = map[string]error{"refused": nonce.ErrBusy}[args[0]]
 	case "lists":
 		w.svc.refuseLists(args[0] == "refused")
 	case "listed":
@@ -77,13 +81,27 @@ func (w *world) show(command string, args []string) (shown []string) {
 	case "view":
 		v := w.chains.Signer(names[args[0]]).View(number(w.t, args[1]))
 		if !v.Known {
-			return []string{"not known"}
+			return []string{strings.TrimSuffix("not known: "+v.Said, ": ")}
 		}
 		shown := fmt.Sprintf("mined %d final %d start %d window %d", v.Mined, v.Final, v.Start, v.Window)
 		if v.Claimed != 0 {
 			shown += fmt.Sprint(" claimed ", v.Claimed)
 		}
-		return []string{shown}
+		return []string{shown + flagged(" old", v.StartOld)}
+	case "ready": // waits in the background
+		d, err := time.ParseDuration(args[1])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		began := time.Now()
+		if w.chains.Ready(names[args[0]], d, func() { w.waited <- time.Since(began) }) {
+			return []string{"at once"}
+		}
+		w.after(0)
+	case "waited":
+		for len(w.waited) > 0 {
+			shown = append(shown, (<-w.waited).String())
+		}
 	case "unseen":
 		return []string{fmt.Sprint(w.chains.Signer(names[args[0]]).Unseen(number(w.t, args[1]), number(w.t, args[2])))}
 	case "ask":
@@ -99,13 +117,11 @@ func (w *world) show(command string, args []string) (shown []string) {
 		if g := st.Trouble; g != nil {
 			shown = append(shown, fmt.Sprintf("%s %d/%d %s%s blocks %d", g.Kind, g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
 		}
-		return shown
 	case "words":
 		rows := w.parseRows(args)
 		for i, word := range w.chains.Words(alice, rows) {
 			shown = append(shown, strings.TrimSpace(fmt.Sprintf("%d/%d%s %s", rows[i].Nonce, rows[i].Attempt, tx(rows[i].TxHash), word)))
 		}
-		return shown
 	case "tended":
 		w.svc.mu.Lock()
 		defer w.svc.mu.Unlock()
@@ -113,12 +129,10 @@ func (w *world) show(command string, args []string) (shown []string) {
 		for _, e := range w.svc.listed {
 			shown = append(shown, strings.TrimSpace(fmt.Sprint("listed ", e.Signer, " ", e.Kind.String())))
 		}
-		return shown
 	case "did":
 		for _, op := range w.did() {
 			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), flagged(" any", op.MarkAny)))
 		}
-		return shown
 	case "told":
 		for _, e := range w.told() {
 			if gap := e.Gap; gap != nil {
@@ -126,10 +140,10 @@ func (w *world) show(command string, args []string) (shown []string) {
 			}
 			shown = append(shown, strings.TrimSpace(fmt.Sprintf("%v %d/%d%s %s", e.Type, e.Nonce, e.Attempt, tx(e.TxHash), e.Reason)))
 		}
-		return shown
+	default:
+		w.t.Fatalf("there is no command %q", command)
 	}
-	w.t.Fatalf("there is no command %q", command)
-	return nil
+	return shown
 }
 
 // ask plans one op of a signer by the rules, and does what a commit of the plan does: the store has its

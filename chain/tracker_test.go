@@ -2,9 +2,10 @@ package chain
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"noncegate/nonce"
 )
@@ -13,112 +14,6 @@ func hash(b byte) (h Hash) { h[31] = b; return h }
 
 // numbered is the name of some signer.
 func numbered(i int) string { return fmt.Sprintf("eip155:1:0x%040x", 0x1000+i) }
-
-func TestANewSignerIsUnknownUntilANodeAnswers(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.away = true })
-		s := w.signer(alice, 0)
-		if s.View(0).Known {
-			t.Fatal("known without an answer")
-		}
-		waited := make(chan time.Duration, 2)
-		began := time.Now()
-		if w.chains.Ready(alice, 300*time.Millisecond, func() { waited <- time.Since(began) }) {
-			t.Fatal("ready without an answer")
-		}
-		if got := <-waited; got != 300*time.Millisecond {
-			t.Errorf("waited %v, want all of 300ms", got)
-		}
-		if v := s.View(0); !strings.Contains(v.Said, ErrUnreachable.Error()) {
-			t.Errorf("the nodes said %q, want the node's error", v.Said)
-		}
-		if w.chains.Ready(alice, time.Hour, func() { waited <- time.Since(began) }) {
-			t.Fatal("ready without an answer")
-		}
-		w.chain.set(func() { w.chain.away, w.chain.mined[account(alice)] = false, 3 })
-		if got := <-waited; got > 2*time.Second {
-			t.Errorf("the answer was waited for %v", got)
-		}
-		if v := s.View(0); !v.Known || v.Mined != 3 || v.Said != "" {
-			t.Errorf("got %+v, want mined 3", v)
-		}
-		if w.chains.Ready(alice, time.Hour, func() { waited <- 0 }) {
-			t.Error("ready with an answer to a question of before")
-		}
-		<-waited
-	})
-}
-
-func TestAnOldAnswerIsAskedForAgainBeforeASignerBegins(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 0)
-		w.after(time.Minute)
-		w.chain.set(func() { w.chain.pending[account(alice)] = 2 })
-		done := make(chan struct{})
-		if w.chains.Ready(alice, time.Hour, func() { close(done) }) {
-			t.Fatal("ready with an answer of a minute ago")
-		}
-		<-done
-		if v := s.View(0); v.Start != 2 {
-			t.Errorf("start %d, want 2", v.Start)
-		}
-	})
-}
-
-func TestANewSignerDoesNotBeginWithAnOldAnswer(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 0)
-		w.after(time.Minute)
-		w.chain.set(func() { w.chain.away = true })
-		done := make(chan struct{})
-		if w.chains.Ready(alice, time.Second, func() { close(done) }) {
-			t.Fatal("ready with an answer of a minute ago")
-		}
-		<-done
-		if v := s.View(0); !v.StartOld {
-			t.Errorf("got %+v: a new signer begins where the chain was a minute ago", v)
-		}
-		w.chain.set(func() { w.chain.away, w.chain.pending[account(alice)] = false, 2 })
-		w.after(time.Second)
-		if v := s.View(0); v.StartOld || v.Start != 2 {
-			t.Errorf("got %+v, want a new answer", v)
-		}
-	})
-}
-
-func TestANewSignerDoesNotBeginBehindWhatAPoolHasLostSince(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		ask := func() nonce.ChainView {
-			done := make(chan struct{})
-			if w.chains.Ready(alice, time.Hour, func() { close(done) }) {
-				t.Fatal("ready with an old answer")
-			}
-			<-done
-			return w.chains.Signer(alice).View(0)
-		}
-		w.chain.set(func() { w.chain.pending[account(alice)] = 7 })
-		if v := ask(); v.Start != 7 {
-			t.Fatalf("start %d, want 7", v.Start)
-		}
-		w.chain.set(func() { w.chain.pending[account(alice)] = 5 })
-		for i, want := range []int64{7, 7, 7, 5} { // at first, a node that is behind may have answered alone
-			w.after(10 * time.Second)
-			if v := ask(); v.Start != want {
-				t.Errorf("start %d after %v, want %d", v.Start, time.Duration(i+1)*10*time.Second, want)
-			}
-		}
-	})
-}
-
-func TestAKnownSignerDoesNotWaitForNodesThatAreAway(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		w.chain.set(func() { w.chain.away = true })
-		w.signer(alice, 3).View(0) // a plan has shown its cursor, and another has not read it
-		if !w.chains.Ready(alice, time.Hour, func() {}) {
-			t.Error("each of its requests waits for an answer that does not come")
-		}
-	})
-}
 
 func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
@@ -139,51 +34,6 @@ func TestHoldsAreLookedForAlsoWhereNothingBecomesFinal(t *testing.T) {
 			t.Errorf("%d notes", n)
 		}
 	})
-}
-
-// Whatever became of the transaction, somebody has it.
-func TestAHoldWhoseTransactionWasShownIsNeverUnseen(t *testing.T) {
-	for name, show := range map[string]func(w *world){
-		"by a block that was replaced": func(w *world) {
-			w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(3)})
-			now := Block{Number: w.number, Hash: hash(9), Time: time.Unix(12*w.number, 0)}
-			w.head(Head{Latest: now, Reorg: &Reorg{From: Block{Number: w.number}, To: now, Depth: 1}})
-		},
-		"by a pool that dropped it": func(w *world) {
-			w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(3)} })
-			w.after(10 * time.Second)
-			w.chain.set(func() { delete(w.chain.pool, 0) })
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, Config{}, func(w *world) {
-				s := w.signer(alice, 1)
-				w.svc.err = nonce.ErrBusy // it cannot be marked at once
-				s.Committed([]nonce.Event{{Type: nonce.EventUnknown, Nonce: 0, Attempt: 1}})
-				w.block()
-				w.after(10 * time.Second)
-				if !s.Unseen(0, 1) {
-					t.Fatal("it was seen before")
-				}
-				show(w)
-				for range 10 {
-					if s.Unseen(0, 1) {
-						t.Fatal("it is unseen, and may be handed out again")
-					}
-					w.block()
-					w.after(10 * time.Second)
-				}
-				w.svc.mu.Lock()
-				w.svc.err = nil
-				w.svc.mu.Unlock()
-				w.did()
-				w.after(10 * time.Second)
-				if ops := w.did(); len(ops) == 0 || ops[0].Kind != nonce.KindMarkUsed || ops[0].TxHash != hash(3) {
-					t.Errorf("did %+v, want it marked used", ops)
-				}
-			})
-		})
-	}
 }
 
 func TestALookRunsFewOpsAndNoneAfterOneThatFailed(t *testing.T) {
@@ -265,6 +115,186 @@ func TestARepairAsksTheNodesAnew(t *testing.T) {
 		w.chain.set(func() { w.chain.away = true })
 		if v := anew(); !v.RepairOld {
 			t.Errorf("got %+v, and no node has answered", v)
+		}
+	})
+}
+
+func TestTheMemoryOfSignersIsBounded(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 100 {
+			w.chains.Signer(numbered(i)).View(0)
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 10 {
+			t.Errorf("%d signers are remembered, want 10", n)
+		}
+		w.after(2 * time.Minute)
+		if !w.signer(bob, 0).View(0).Known || w.chains.list[0].signers[account(bob)] == nil {
+			t.Error("an unused signer was not forgotten for a new one")
+		}
+	})
+}
+
+// Who may only look at signers that nobody uses can make no node work, and crowds nobody out.
+func TestReadsAskNothingAndRememberNothing(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 100 {
+			if _, ok := w.chains.State(numbered(i)); ok {
+				t.Error("a state of what nobody asked about")
+			}
+			w.chains.Words(numbered(i), make([]nonce.Row, 1))
+			w.chains.OfferFor(numbered(i), 0)
+			w.chains.Signer(numbered(i)) // as a status does
+		}
+		w.after(time.Second)
+		if n := len(w.chains.list[0].signers); n != 0 || w.chain.starts != 0 {
+			t.Errorf("%d signers are remembered, %d questions", n, w.chain.starts)
+		}
+	})
+}
+
+// A list of many nonces has a few of them asked for at a time.
+func TestAListHasFewNoncesAskedForAtATime(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		const many = 1000
+		w.chain.set(func() { w.chain.mined[account(alice)] = many })
+		w.signer(alice, many)
+		w.block()
+		w.after(time.Second)
+		rows := make([]nonce.Row, many)
+		for n := range rows {
+			rows[n] = nonce.Row{Nonce: int64(n), Status: nonce.Consumed, Attempt: 1, TxHash: hash(1)}
+		}
+		asked := func() (n int) {
+			w.chain.set(func() { n, w.chain.asked = len(w.chain.asked), nil })
+			return n
+		}
+		asked()
+		w.chains.Words(alice, rows)
+		w.after(recallEvery)
+		if first, all := asked(), maxRecall; first != recallBatch {
+			t.Errorf("a list of %d nonces has nodes asked for %d at once, want %d", many, first, recallBatch)
+		} else if w.after(time.Hour); first+asked() != all {
+			t.Errorf("a list of %d nonces has nodes asked for more or less than %d", many, all)
+		}
+	})
+}
+
+// One name that no node understands would spoil the batch of a hundred others.
+func TestANameThatIsNoAccountsIsNoSignerOfTheChain(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for _, name := range []string{"alice", "eip155:2:0xaa", "eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:"} {
+			if w.chains.Signer(name) != nil || !w.chains.Ready(name, time.Hour, func() { t.Error("waited for") }) {
+				t.Errorf("%s is one", name)
+			}
+		}
+	})
+}
+
+func TestASignerThatWasForgottenAndIsUsedAgainIsFollowed(t *testing.T) {
+	for name, again := range map[string]func(nonce.ChainSigner){
+		"owned again":  func(s nonce.ChainSigner) { s.Owned(true) },
+		"planned with": func(s nonce.ChainSigner) { s.View(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Config{MaxSigners: 2}, func(w *world) {
+				s := w.signer(alice, 1)
+				w.block()
+				s.Owned(false)
+				w.after(2 * time.Minute)
+				for i := range 2 {
+					w.chains.Signer(numbered(i)).View(0)
+				}
+				w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+				if s.View(1).Mined != 0 {
+					t.Fatal("it was not forgotten")
+				}
+				w.after(2 * time.Minute) // so that there is room
+				w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
+				again(s)
+				w.block()
+				if v := s.View(1); v.Mined != 1 || v.Window != 16 {
+					t.Errorf("got %+v, want mined 1", v)
+				}
+				w.block(Use{Account: account(alice), Nonce: 1, Tx: hash(1)})
+				if v := s.View(1); v.Mined != 2 {
+					t.Errorf("got %+v, want mined 2", v)
+				}
+			})
+		})
+	}
+}
+
+func TestASignerForWhichThereIsNoRoomHasNoWindow(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 1}, func(w *world) {
+		w.signer(alice, 1)
+		s := w.signer(bob, 0)
+		if v := s.View(0); !v.Known || v.Window != 0 {
+			t.Errorf("got %+v: its count never rises, and would end its hand-outs", v)
+		}
+	})
+}
+
+// In mode basic nobody says that a signer is not used any more.
+func TestOwnedSignersThatNobodyUsesMakeRoom(t *testing.T) {
+	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
+		for i := range 10 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(20 * time.Minute)
+		s := w.signer(alice, 0)
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		if v := s.View(0); v.Mined != 1 || v.Window != 16 {
+			t.Errorf("got %+v, want it followed", v)
+		}
+	})
+}
+
+func TestTheWatcherRestsWhenNothingIsOpen(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		s := w.signer(alice, 1)
+		w.after(time.Second)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Fatalf("%d signers are open, want 1", n)
+		}
+		w.block(Use{Account: account(alice), Nonce: 0, Tx: hash(1)})
+		w.after(5 * time.Second)
+		if n := len(w.chains.list[0].open); n != 0 {
+			t.Errorf("%d signers are open, want none", n)
+		}
+		s.View(2)
+		if n := len(w.chains.list[0].open); n != 1 {
+			t.Errorf("%d signers are open after a hand-out, want 1", n)
+		}
+	})
+}
+
+func TestManySignersCostFewQuestions(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		for i := range 10_000 {
+			w.chains.Signer(numbered(i)).Owned(true)
+		}
+		w.after(time.Second)
+		w.block() // at which the first answers are confirmed
+		before := w.chain.questions()
+		for range 10 {
+			w.block()
+		}
+		if n := w.chain.questions() - before; n != 0 {
+			t.Errorf("%d questions for counts in 10 blocks in which nothing is open", n)
+		}
+	})
+}
+
+func TestTheMetricsFollowTheRulesOfPrometheus(t *testing.T) {
+	inWorld(t, Config{}, func(w *world) {
+		families, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v %v", problems, err)
 		}
 	})
 }
