@@ -22,8 +22,7 @@ type benchCmd struct {
 	Markdown string `default:"bin/bench.md" type:"path" help:"File for the tables in Markdown."`
 }
 
-// Run measures and reports: a target that was missed is a figure like another, a measurement that is
-// void is a failure.
+// Run measures and reports: a target that was missed is a figure like another, a measurement that is void is a failure.
 func (c *benchCmd) Run(ctx context.Context, p *program) error {
 	c.Progress = p.stderr
 	if c.Quick {

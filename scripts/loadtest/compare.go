@@ -57,8 +57,8 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// measure starts one side, loads it, and ends it. Where another server answers at its address the
-// error is process.ErrTaken.
+// measure starts one side, loads it, and ends it. Where another server answers at its address the error is
+// process.ErrTaken.
 func (c *compareCmd) measure(ctx context.Context, p *program, side *child, load traffic.Load) (run *result.Run, err error) {
 	dir, err := os.MkdirTemp("", "loadtest")
 	if err != nil {
@@ -105,8 +105,7 @@ func newChild(flag, name, line string, served ...string) (*child, error) {
 	return &child{name: name, command: words, served: served}, nil
 }
 
-// start starts a gateway, its output in a folder, and waits until it is ready. It is to be ended also
-// when it is not.
+// start starts a gateway, its output in a folder, and waits until it is ready. It is to be ended also when it is not.
 func (c *child) start(ctx context.Context, p *program, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -25,8 +25,8 @@ type contest struct {
 	ratios   []wantedRatio
 }
 
-// wantedRatio is a figure of the second side over that of the first, round by round, and what its
-// median must be; a bound of 0 is none.
+// wantedRatio is a figure of the second side over that of the first, round by round, and what its median must be; a
+// bound of 0 is none.
 type wantedRatio struct {
 	name            string
 	figure          func(*result.Run) float64
@@ -37,8 +37,8 @@ func perSecondOf(r *result.Run) float64 { return r.PerSecond }
 func p50Of(r *result.Run) float64       { return r.LatencyMs.P50 }
 func p99Of(r *result.Run) float64       { return r.LatencyMs.P99 }
 
-// contest makes all runs until one is cut short, judges them, reports them, and says how that ends
-// the program. Without any run there is nothing to say but what cut it short.
+// contest makes all runs until one is cut short, judges them, reports them, and says how that ends the program. Without
+// any run there is nothing to say but what cut it short.
 func (p *program) contest(ctx context.Context, c contest) error {
 	if err := c.files.writable(); err != nil {
 		return err
@@ -79,8 +79,8 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	return interruptedOr(ctx, err)
 }
 
-// judge adds the ratio and, where there is a bound, the verdict on it. A round whose divisor is 0
-// says nothing; there must be at least one that does, unless the contest was interrupted.
+// judge adds the ratio and, where there is a bound, the verdict on it. A round whose divisor is 0 says nothing; there
+// must be at least one that does, unless the contest was interrupted.
 func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, interrupted bool) {
 	r := result.Ratio{Name: w.name}
 	for i := range min(len(sides[0]), len(sides[1])) {
@@ -106,8 +106,8 @@ func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, inte
 	both.Verdicts = append(both.Verdicts, v)
 }
 
-// judgeContest says how a comparison ended, in a few words. It failed when a criterion was missed, by
-// a run or by a ratio, or a run could not be made.
+// judgeContest says how a comparison ended, in a few words. It failed when a criterion was missed, by a run or by a
+// ratio, or a run could not be made.
 func judgeContest(c *result.Comparison, interrupted bool) {
 	known := slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Unknown })
 	switch {

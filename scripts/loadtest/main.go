@@ -1,15 +1,9 @@
 // Command loadtest makes load for gateways and measures them.
 //
-//	loadtest run      loads gateways and reports what they acknowledged
-//	loadtest slow     shows what clients that do not read do to the others
-//	loadtest restart  restarts gateways one after the other under load
-//	loadtest compare  measures two builds or two settings in alternation
-//	loadtest bench    measures the gateway beside its reference servers
-//
-// loadtest --help lists all of them, loadtest COMMAND --help every flag with its default. It exits
-// with 0 when every criterion was met, 1 when one was not or something went wrong, 2 on a wrong
-// command line, and 130 when it was interrupted, after it has reported what it had until then. SIGINT
-// and SIGTERM end a command in an orderly way, a second signal at once.
+// loadtest --help lists the commands, loadtest COMMAND --help every flag with its default. It exits with 0 when every
+// criterion was met, 1 when one was not or something went wrong, 2 on a wrong command line, and 130 when it was
+// interrupted, after it has reported what it had until then. SIGINT and SIGTERM end a command in an orderly way, a
+// second signal at once.
 package main
 
 import (
@@ -30,8 +24,8 @@ import (
 
 const (
 	exitOK          = 0
-	exitFailure     = 1 // a criterion was not met, or something went wrong while running
-	exitUsage       = 2 // a wrong command, argument or flag, such as an address that is not free
+	exitFailure     = 1
+	exitUsage       = 2
 	exitInterrupted = 130
 )
 

@@ -28,8 +28,8 @@ type slowCmd struct {
 	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"1.2" help:"Largest ratio of the healthy clients' p99 with slow ones over that without, the median of the rounds."`
 }
 
-// The two sides of a slow drill. In both the slow clients are connected, so that
-// the gateway has the same connections; without, they keep still.
+// The two sides of a slow drill. In both the slow clients are connected, so that the gateway has the same connections;
+// without, they keep still.
 const (
 	without = "without slow clients"
 	with    = "with slow clients"
@@ -78,8 +78,8 @@ func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
 	))
 }
 
-// measure makes the healthy load beside slow clients, which misbehave from the
-// begin of the measured time or keep still.
+// measure makes the healthy load beside slow clients, which misbehave from the begin of the measured time or keep
+// still.
 func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, error) {
 	group, err := slow.Start(ctx)
 	if err != nil {

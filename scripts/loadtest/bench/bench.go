@@ -1,18 +1,14 @@
 //go:build unix
 
-// Package bench measures the gateway beside its reference servers on one machine: the rows of
-// rows.go, which are data.
+// Package bench measures the gateway beside its reference servers on one machine: the rows of rows.go, which are data.
 //
-// It promises: a ratio is of two measurements of the same round, which follow one another;
-// every second round goes backwards, so that what drifts favours nobody; each measurement
-// begins on a fresh store (or on the filled one it asks for) with nothing of the one before
-// left to be written back; a measurement in which nothing was acknowledged, or anything
-// failed, makes its rows void and is never a figure; no process and no file is left, however
-// the bench ends.
+// It promises: a ratio is of two measurements of the same round, which follow one another; every second round goes
+// backwards, so that what drifts favours nobody; each measurement begins on a fresh store (or on the filled one it asks
+// for) with nothing of the one before left to be written back; a measurement in which nothing was acknowledged, or
+// anything failed, makes its rows void and is never a figure; no process and no file is left, however the bench ends.
 //
-// Figures of two machines, or of two times of one shared machine, cannot be compared; ratios
-// can, with care. Everything runs in the caller's goroutine; the load and the private servers
-// own goroutines while they run.
+// Figures of two machines, or of two times of one shared machine, cannot be compared; ratios can, with care. Everything
+// runs in the caller's goroutine; the load and the private servers own goroutines while they run.
 package bench
 
 import (
@@ -72,9 +68,8 @@ func (c *Config) validate(scenes []*scene) error {
 	return nil
 }
 
-// Run measures rows and compares them. A measurement that is void makes its rows so and is no
-// error; neither is the end of ctx, after which the report is what was measured until then,
-// Interrupted.
+// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end
+// of ctx, after which the report is what was measured until then, Interrupted.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
 	chosen, err := chooseRows(c.Rows)
 	if err != nil {
@@ -108,8 +103,8 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	return r, nil
 }
 
-// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for
-// everything they leave. It belongs to one goroutine.
+// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for everything they leave. It
+// belongs to one goroutine.
 type arena struct {
 	Config
 	room  *guarded.Room
@@ -152,8 +147,8 @@ func (a *arena) close() error {
 	return errors.Join(err, a.room.Close())
 }
 
-// measureScene measures every side once a round. What is void is noted, and the other sides
-// go on: the rows they belong to may be of use.
+// measureScene measures every side once a round. What is void is noted, and the other sides go on: the rows they belong
+// to may be of use.
 func (a *arena) measureScene(ctx context.Context, s *scene) Scene {
 	out := Scene{Name: s.name, About: s.about}
 	for _, side := range s.sides {

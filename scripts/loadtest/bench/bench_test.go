@@ -123,7 +123,7 @@ func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 func TestTheReportShowsRowsAndSides(t *testing.T) {
 	scenes := measured([]float64{5, 3}, []float64{2, 2})
 	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
-	r := &Report{Settings: map[string]string{"rounds": "2"}, Scenes: scenes, Rows: []Row{ratio.judge(scenes)}}
+	r := &Report{Settings: "2 rounds", Scenes: scenes, Rows: []Row{ratio.judge(scenes)}}
 	var text, machine bytes.Buffer
 	if err := errors.Join(r.WriteMarkdown(&text), r.WriteJSON(&machine)); err != nil {
 		t.Fatal(err)

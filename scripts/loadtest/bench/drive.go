@@ -21,12 +21,12 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// drive loads running servers and tells what it found. A sample comes with a reason when it is
-// void; an error says that there is none.
+// drive loads running servers and tells what it found. A sample comes with a reason when it is void; an error says that
+// there is none.
 type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error)
 
-// plain is the load as it is, of which nothing may be refused. A gateway of the performance engine
-// must still have it afterwards.
+// plain is the load as it is, of which nothing may be refused. A gateway of the performance engine must still have it
+// afterwards.
 func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
 	s, err := loaded(ctx, 0, l)
 	if err != nil || on[0].kind != engineFar {
@@ -41,8 +41,7 @@ func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, e
 
 var engineState = regexp.MustCompile(`(?m)^state +PERFORMANCE$`)
 
-// loaded makes loads at the same time, and tells of them as of one. A share of the requests may be
-// refused.
+// loaded makes loads at the same time, and tells of them as of one. A share of the requests may be refused.
 func loaded(ctx context.Context, refusable float64, loads ...traffic.Load) (sum Sample, err error) {
 	runs := make([]*result.Run, len(loads))
 	var g errgroup.Group
@@ -58,8 +57,8 @@ func loaded(ctx context.Context, refusable float64, loads ...traffic.Load) (sum 
 	return sum, nil
 }
 
-// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share was
-// refused, or anything was lost, no figure counts: it answered less than it was asked.
+// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share was refused, or anything
+// was lost, no figure counts: it answered less than it was asked.
 func sampleOf(r *result.Run, refusable float64) Sample {
 	handOuts := r.Methods[traffic.Allocate.String()].LatencyMs
 	s := Sample{Figures: map[Figure]float64{
@@ -82,8 +81,8 @@ func sampleOf(r *result.Run, refusable float64) Sample {
 	return s
 }
 
-// idle opens the load's connections, sends one request on each, leaves them alone for a while,
-// and reads what memory the server has come to have for them.
+// idle opens the load's connections, sends one request on each, leaves them alone for a while, and reads what memory
+// the server has come to have for them.
 func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
 	start, err := on[0].resident(ctx)
 	if err != nil {
@@ -113,14 +112,14 @@ func (s *server) resident(ctx context.Context) (float64, error) {
 
 const (
 	slowShare = 0.2
-	// busyShare of the healthy clients' requests may be told server_busy: slow clients are
-	// allowed to cost admission, which is refused at once and retried, within bounds.
+	// busyShare of the healthy clients' requests may be told server_busy: slow clients are allowed to cost admission,
+	// which is refused at once and retried, within bounds.
 	busyShare = 0.01
 )
 
-// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what
-// would have been theirs of the rate, and read nothing. Without misbehave they stay connected
-// and idle, so that the healthy clients, of whom alone the sample tells, are as many in both.
+// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what would have been theirs
+// of the rate, and read nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom
+// alone the sample tells, are as many in both.
 func slow(misbehave bool) drive {
 	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (Sample, error) {
 		bad := traffic.Slow{
@@ -151,8 +150,7 @@ const (
 	balanceRest    = 3 * time.Second
 )
 
-// atOwners makes the load in as many parts as there are nodes: a connection asks for signers
-// that its node owns.
+// atOwners makes the load in as many parts as there are nodes: a connection asks for signers that its node owns.
 func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
 	owners, err := a.awaitBalance(ctx, on)
 	if err != nil {
@@ -174,8 +172,7 @@ func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample
 	return loaded(ctx, 0, parts...)
 }
 
-// awaitBalance waits until every node owns shards and none has moved for a while, and tells
-// whose each shard is.
+// awaitBalance waits until every node owns shards and none has moved for a while, and tells whose each shard is.
 func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, err error) {
 	conn, err := pgx.Connect(ctx, on[0].store)
 	if err != nil {
@@ -203,12 +200,11 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 	return owners, err
 }
 
-// deadUnit is how many dead rows weigh as a millisecond does where a queue is said to grow:
-// what nobody notices.
+// deadUnit is how many dead rows weigh as a millisecond does where a queue is said to grow: what nobody notices.
 const deadUnit = 1000
 
-// soak finds the throughput that lasts, then makes half of it, and passes judgement on what the
-// gateway and PostgreSQL say meanwhile.
+// soak finds the throughput that lasts, then makes half of it, and passes judgement on what the gateway and PostgreSQL
+// say meanwhile.
 func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
 	l.Subscribers, l.Duration = 2, 3*a.Soak/10
 	peak, err := loaded(ctx, 0, l)
@@ -244,8 +240,8 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 	return s, nil
 }
 
-// judgeSoak sets whether it passed. What makes another sample void is what a soak fails by; one that
-// is too short to tell is void.
+// judgeSoak sets whether it passed. What makes another sample void is what a soak fails by; one that is too short to
+// tell is void.
 func (s *Sample) judgeSoak(r *result.Run, dead result.Growth) {
 	var failed []string
 	if s.Void != "" {

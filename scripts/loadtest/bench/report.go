@@ -18,14 +18,12 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Report is everything a bench found out. Its JSON form is what machines read, so a field keeps its
-// name.
+// Report is everything a bench found out. Its JSON form is what machines read, so a field keeps its name.
 type Report struct {
-	Host     Host              `json:"host"`
-	Settings map[string]string `json:"settings"` // of the bench and of the servers
-	Seconds  float64           `json:"seconds"`
-	// Interrupted says that the bench was ended from outside: rows have fewer rounds than asked for,
-	// or none.
+	Host     Host    `json:"host"`
+	Settings string  `json:"settings"` // of the bench and of the servers
+	Seconds  float64 `json:"seconds"`
+	// Interrupted says that the bench was ended from outside: rows have fewer rounds than asked for, or none.
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Rows        []Row   `json:"rows"`
 	Scenes      []Scene `json:"scenes"`
@@ -103,8 +101,7 @@ func (f Figure) write(v float64) string {
 	return fixed(v) + " ms"
 }
 
-// add takes in what another load found at the same time: the sum of what they carry, and the latency
-// of the worse.
+// add takes in what another load found at the same time: the sum of what they carry, and the latency of the worse.
 func (s *Sample) add(o Sample) {
 	if s.Figures == nil {
 		s.Figures = make(map[Figure]float64)
@@ -140,8 +137,7 @@ func (r *Report) IsVoid() (why string, void bool) {
 	return "", false
 }
 
-// judge fills in values, median and verdict. A round in which a side was void gives no value and
-// makes the row void.
+// judge fills in values, median and verdict. A round in which a side was void gives no value and makes the row void.
 func (r Row) judge(scenes []Scene) Row {
 	over, under := find(scenes, r.Scene, r.Over), find(scenes, r.Scene, r.Under)
 	for i, sample := range over {
@@ -213,11 +209,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteMarkdown writes the report for people.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	var settings []string
-	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
-		settings = append(settings, key+" "+r.Settings[key])
-	}
-	fmt.Fprintf(w, "%s. Settings: %s.\n\n", r.Host, strings.Join(settings, "; "))
+	fmt.Fprintf(w, "%s. %s.\n\n", r.Host, r.Settings)
 	if r.Interrupted {
 		fmt.Fprint(w, "Interrupted: this is what was measured until then.\n\n")
 	}

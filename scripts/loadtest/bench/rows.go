@@ -96,8 +96,8 @@ var scenes = []scene{
 		sides: []side{{name: gateway, server: gateway, load: closed(200, 4, 1000), drive: soak}}},
 }
 
-// closed is the load of the design: every connection sends a burst of allocations, waits
-// for the replies, sends the burst of their marks, and waits again.
+// closed is the load of the design: every connection sends a burst of allocations, waits for the replies, sends the
+// burst of their marks, and waits again.
 func closed(connections, inflight, signers int) traffic.Load {
 	return traffic.Load{
 		Connections: connections, Inflight: inflight, Mix: traffic.Mix{Pairs: true}, Signers: traffic.Signers{Count: signers},
@@ -150,10 +150,7 @@ func scenesOf(rows []Row) (needed []*scene) {
 }
 
 // settings tells what the figures depend on beside the machine.
-func (c *Config) settings() map[string]string {
-	return map[string]string{
-		"rounds": fmt.Sprint(c.Rounds), "warm-up": c.Warmup.String(), "measured": c.Duration.String(), "soak": c.Soak.String(),
-		"gateway": strings.Join(gatewayFlags, " "), "Redis": strings.Join(redisSettings, ", "),
-		"PostgreSQL": strings.Join(postgresSettings, ", ") + ", fsync = on, synchronous_commit = on",
-	}
+func (c *Config) settings() string {
+	return fmt.Sprintf("%d rounds, warm-up %v, measured %v, soak %v; gateway %s; Redis %s; PostgreSQL %s, fsync = on, synchronous_commit = on",
+		c.Rounds, c.Warmup, c.Duration, c.Soak, strings.Join(gatewayFlags, " "), strings.Join(redisSettings, ", "), strings.Join(postgresSettings, ", "))
 }

@@ -1,11 +1,11 @@
-// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once
-// a second. At the end it tells for each how long its stages took, whether one of their queues grew,
-// which counters moved, and how much memory the process held.
+// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once a second. At the
+// end it tells for each how long its stages took, whether one of their queues grew, which counters moved, and how much
+// memory the process held.
 //
-// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or
-// answers nonsense costs figures and a sentence in result.Node.Missing, nothing else. One reading at
-// a time goes to each gateway, and its answer is bounded in time and bytes. What a process counted
-// between its last reading and its end is lost, and percentiles are as fine as the gateway's buckets.
+// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or answers nonsense
+// costs figures and a sentence in result.Node.Missing, nothing else. One reading at a time goes to each gateway, and
+// its answer is bounded in time and bytes. What a process counted between its last reading and its end is lost, and
+// percentiles are as fine as the gateway's buckets.
 package observe
 
 import (
@@ -70,8 +70,8 @@ func start(ctx context.Context, urls []string, read reader) *Observer {
 	return o
 }
 
-// Begin says that the measured time begins now: what was counted before is left out. It returns at
-// once; the gateways are read right after. Only the first call counts.
+// Begin says that the measured time begins now: what was counted before is left out. It returns at once; the gateways
+// are read right after. Only the first call counts.
 func (o *Observer) Begin() {
 	o.begin.Do(func() {
 		for _, n := range o.nodes {
@@ -81,9 +81,9 @@ func (o *Observer) Begin() {
 	})
 }
 
-// End says that the measured time ends now, reads every gateway a last time (also after the end of
-// the context given to Start; it takes at most two seconds), and returns the figures in the order of
-// the URLs. Without Begin the nodes have no figures and say why. A further call returns the same.
+// End says that the measured time ends now, reads every gateway a last time (also after the end of the context given to
+// Start; it takes at most two seconds), and returns the figures in the order of the URLs. Without Begin the nodes have
+// no figures and say why. A further call returns the same.
 func (o *Observer) End() []result.Node {
 	o.end.Do(func() {
 		o.stop()
@@ -102,8 +102,8 @@ func (o *Observer) End() []result.Node {
 	return o.found
 }
 
-// node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to
-// End once that has ended.
+// node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to End once that has
+// ended.
 type node struct {
 	url   string
 	get   reader
@@ -147,9 +147,8 @@ func (n *node) read(ctx context.Context) {
 	}
 }
 
-// take adds a reading made at seconds after the begin. The first is what the others are compared
-// with; one of another process is compared with nothing. A name that is missing this time is no
-// counter that went back.
+// take adds a reading made at seconds after the begin. The first is what the others are compared with; one of another
+// process is compared with nothing. A name that is missing this time is no counter that went back.
 func (n *node) take(r reading, at float64) {
 	n.readings++
 	n.memory = append(n.memory, result.Point{At: at, Value: r["process_resident_memory_bytes"]})
@@ -169,8 +168,8 @@ func (n *node) take(r reading, at float64) {
 		n.grown[name] += by
 		n.pending[name] += by
 	}
-	// The last reading may follow the one before at once: a percentile of a few observations would
-	// stand in the series like one of a whole second.
+	// The last reading may follow the one before at once: a percentile of a few observations would stand in the series
+	// like one of a whole second.
 	if at-n.lastAt < interval.Seconds()/2 {
 		return
 	}

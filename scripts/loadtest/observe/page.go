@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	// A reading that takes longer than this is given up: a gateway that is busy enough to need it
-	// has no figures to offer for that second. It is more than the interval, so that a slow but
-	// living gateway is still heard.
+	// A reading that takes longer than this is given up: a gateway that is busy enough to need it has no figures to
+	// offer for that second. It is more than the interval, so that a slow but living gateway is still heard.
 	readTimeout = 2 * time.Second
 	// A gateway says some tens of kilobytes. More than this is something else.
 	maxBody = 8 << 20
@@ -33,8 +32,7 @@ type reading map[string]float64
 // reader reads a /metrics page once, and gives up when ctx ends.
 type reader func(ctx context.Context, url string) (reading, error)
 
-// Read reads a page that asks for no key. It keeps no connection, which would be a further goroutine of
-// the gateway.
+// Read reads a page that asks for no key. It keeps no connection, which would be a further goroutine of the gateway.
 func Read(ctx context.Context, url string) (map[string]float64, error) {
 	r, err := read(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, nil, url)
 	if err != nil {
@@ -94,8 +92,8 @@ func fetch(ctx context.Context, client *http.Client, header http.Header, url str
 	}
 }
 
-// histogram is a classic one without labels: so many observations were at most a bound, in seconds.
-// The last bound is +Inf.
+// histogram is a classic one without labels: so many observations were at most a bound, in seconds. The last bound is
+// +Inf.
 type histogram []struct{ bound, n float64 }
 
 // histogram are the buckets of a metric.
@@ -124,9 +122,9 @@ func (h histogram) count() float64 {
 	return h[len(h)-1].n
 }
 
-// quantile is the q-th quantile (above 0, up to 1) in seconds, found as Prometheus'
-// histogram_quantile does: by a straight line through the bucket it falls in, and the largest finite
-// bound for what lies above it. It is 0 where nothing was observed.
+// quantile is the q-th quantile (above 0, up to 1) in seconds, found as Prometheus' histogram_quantile does: by a
+// straight line through the bucket it falls in, and the largest finite bound for what lies above it. It is 0 where
+// nothing was observed.
 func (h histogram) quantile(q float64) float64 {
 	rank, lower, below := q*h.count(), 0.0, 0.0
 	for _, b := range h {

@@ -1,15 +1,15 @@
-// Package process runs a server as a child process, on Windows too: starts it, waits until it is
-// ready, asks it to end, and kills it when it does not.
+// Package process runs a server as a child process, on Windows too: starts it, waits until it is ready, asks it to end,
+// and kills it when it does not.
 //
-// Stop returns only once the child has ended and was waited for; a child which does not end by itself
-// is killed with all processes of its group. When this process is killed itself the child goes on.
-// The command must be the server itself, or replace itself by it (exec): a shell that waits for the
-// server would be asked to end in its place.
+// Stop returns only once the child has ended and was waited for; a child which does not end by itself is killed with
+// all processes of its group. When this process is killed itself the child goes on. The command must be the server
+// itself, or replace itself by it (exec): a shell that waits for the server would be asked to end in its place.
 //
 // One goroutine a process waits for it; it ends with the process.
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,8 +65,8 @@ func Start(args []string, logPath string) (*Process, error) {
 // Pid is the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first,
-// and when ctx does: with what ready said last, and the end of the child's output.
+// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first, and when ctx does:
+// with what ready said last, and the end of the child's output.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
 	err := Until(ctx, func() (bool, error) {
 		err := ready(ctx)
@@ -83,31 +83,27 @@ func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) err
 	return p.failed(err)
 }
 
-// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not
-// after grace, and waits. The error says that it had to be killed, or that it ended with a status
-// other than 0. It may be called again, with the same answer, and by several goroutines.
+// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and
+// waits. The error says that it had to be killed, or that it ended with a status other than 0. It may be called again,
+// with the same answer, and by several goroutines.
 func (p *Process) Stop(grace time.Duration) error {
-	asked := askToEnd(p.cmd.Process)
-	if asked != nil {
-		grace = 0 // or it has ended
+	if askToEnd(p.cmd.Process) != nil { // it has ended, or cannot be asked
+		grace = min(grace, tryTimeout)
 	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
 	select {
 	case <-p.exited:
 		return p.failed(p.err)
-	case <-time.After(grace):
-	}
-	select {
-	case <-p.exited: // both were so
-		return p.failed(p.err)
-	default:
+	case <-timer.C:
 	}
 	killGroup(p.cmd.Process)
 	<-p.exited
-	return p.failed(errors.Join(asked, fmt.Errorf("had not ended %v after it was asked to, and was killed", grace)))
+	return p.failed(fmt.Errorf("had not ended %v after it was asked to, and was killed", grace))
 }
 
-// failed adds to an error whose it is, and the end of what the child, and those that wrote to the
-// same file before it, have said.
+// failed adds to an error whose it is, and the end of what the child, and those that wrote to the same file before it,
+// have said.
 func (p *Process) failed(why error) error {
 	if why == nil {
 		return nil
@@ -129,8 +125,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until looks every now and then until look reports that it is so, fails, or ctx ends; of the last it
-// returns the cause.
+// Until looks every now and then until look reports that it is so, fails, or ctx ends; of the last it returns the
+// cause.
 func Until(ctx context.Context, look func() (so bool, err error)) error {
 	for {
 		if so, err := look(); so || err != nil {
@@ -142,20 +138,16 @@ func Until(ctx context.Context, look func() (so bool, err error)) error {
 	}
 }
 
-// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port
-// of one of the URLs, and would be taken for the server that is to be started there. An address that
-// cannot be asked is vacant.
+// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the
+// URLs, and would be taken for the server that is to be started there. An address that cannot be asked is vacant.
 func Vacant(ctx context.Context, urls ...string) error {
 	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil {
 			return fmt.Errorf("look whether an address is free: %w", err)
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"wss": "443", "https": "443", "ws": "80", "http": "80"}[u.Scheme]
-		}
-		if addr := net.JoinHostPort(u.Hostname(), port); Listens(addr)(ctx) == nil {
+		addr := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"wss": "443", "https": "443"}[u.Scheme], "80"))
+		if Listens(addr)(ctx) == nil {
 			return fmt.Errorf("%w: something listens on %s already; end it first (is it the gateway of make run?), or choose another", ErrTaken, addr)
 		}
 	}
@@ -215,10 +207,9 @@ var (
 	quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
 )
 
-// Split cuts a command line into its words, of which there is one at least, as no shell would on
-// every system: words are separated by spaces; what stands between two ' or two " is taken as it is,
-// spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A quote that
-// is not closed is an error.
+// Split cuts a command line into its words, of which there is one at least, as no shell would on every system: words
+// are separated by spaces; what stands between two ' or two " is taken as it is, spaces too; nothing else has a
+// meaning, so that a Windows path keeps its backslashes. A quote that is not closed is an error.
 func Split(line string) ([]string, error) {
 	words := word.FindAllString(line, -1)
 	switch {

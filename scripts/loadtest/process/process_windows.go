@@ -6,14 +6,13 @@ import (
 	"syscall"
 )
 
-// ctrlBreakEvent is what a Go program takes as os.Interrupt, and the only one
-// that can be sent to one group of processes.
+// ctrlBreakEvent is what a Go program takes as os.Interrupt, and the only one that can be sent to one group of
+// processes.
 const ctrlBreakEvent = 1
 
 var generateConsoleCtrlEvent = syscall.NewLazyDLL("kernel32.dll").NewProc("GenerateConsoleCtrlEvent")
 
-// ownGroup keeps the console's Ctrl-C from the child, and makes it one that can
-// be asked to end.
+// ownGroup keeps the console's Ctrl-C from the child, and makes it one that can be asked to end.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

@@ -22,8 +22,8 @@ type line struct {
 	points []result.Point
 }
 
-// plotsOf are the plots of a run: throughput and latency second by second, and for each gateway
-// how long its stages took and its memory.
+// plotsOf are the plots of a run: throughput and latency second by second, and for each gateway how long its stages
+// took and its memory.
 func plotsOf(run *result.Run) []plot {
 	var acknowledged, refused, p50, p99 []result.Point
 	for _, s := range run.Timeline {

@@ -1,9 +1,9 @@
-// Package report judges a run on criteria and shows it: as text for people, and as one HTML page with
-// plots that needs no network and no script.
+// Package report judges a run on criteria and shows it: as text for people, and as one HTML page with plots that needs
+// no network and no script.
 //
-// What it promises: a run in which nothing was acknowledged is never a success; what came from outside
-// (addresses, reasons, names of counters) is shown and never obeyed, neither by a terminal nor by a
-// browser. What it does not: it measures nothing. Nothing here starts a goroutine or keeps state.
+// What it promises: a run in which nothing was acknowledged is never a success; what came from outside (addresses,
+// reasons, names of counters) is shown and never obeyed, neither by a terminal nor by a browser. What it does not: it
+// measures nothing. Nothing here starts a goroutine or keeps state.
 package report
 
 import (

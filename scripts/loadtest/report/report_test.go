@@ -31,12 +31,12 @@ func TestEachCriterionFailsTheRunThatMissesIt(t *testing.T) {
 		"refused and failed together: 0.0999 %": func(r *result.Run) { r.Failed = 1 },
 		"(1 of 1,001)":                          func(r *result.Run) { r.Unsent = 1 },
 		"E2E p99 (request due to its reply)":    func(r *result.Run) { r.LatencyMs.P99 = 51 },
-		"no event reached a subscriber":         func(r *result.Run) { r.Load.Subscribers = 1 },
+		"no event reached a subscriber":         func(r *result.Run) { r.Events = new(result.Events) },
 		"connections lost":                      func(r *result.Run) { r.Lost = map[string]int64{"reset": 1} },
 		"answers against the rules":             func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, ViolationCount: 1} },
 		"not everything could be looked at":     func(r *result.Run) { r.Verify = &result.Verify{Calls: 5, Incomplete: "away"} },
 		"0 in 0 calls":                          func(r *result.Run) { r.Verify = new(result.Verify) },
-		"growth of commitMs: grows: up":         func(r *result.Run) { r.Nodes[0].Stages[0].Growth = result.Growth{Grows: true, Why: "up"} },
+		"growth of commitMs: up":                func(r *result.Run) { r.Nodes[0].Stages[0].Growth = result.Growth{Grows: true, Why: "up"} },
 		"no /metrics was asked (--metrics)":     func(r *result.Run) { r.Nodes = nil },
 		"b could not be read": func(r *result.Run) {
 			r.Nodes = append(r.Nodes, result.Node{Metrics: "b", Missing: "could not be read"})

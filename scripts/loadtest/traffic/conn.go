@@ -21,8 +21,7 @@ const (
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dial opens a WebSocket. Its error names the URL. netDial opens the connection beneath; nil: as
-// usual.
+// dial opens a WebSocket. Its error names the URL. netDial opens the connection beneath; nil: as usual.
 func (a Access) dial(ctx context.Context, url string, netDial dialFunc) (*websocket.Conn, error) {
 	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 4096, WriteBufferSize: 1024, TLSClientConfig: a.TLS, NetDialContext: netDial}
 	ws, resp, err := d.DialContext(ctx, url, a.Header)
@@ -62,8 +61,8 @@ func openAll[T io.Closer](ctx context.Context, n int, open func(ctx context.Cont
 	return nil, err
 }
 
-// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them alone: no
-// ping is answered. release closes them.
+// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them alone: no ping is answered.
+// release closes them.
 func (l Load) OpenIdle(ctx context.Context) (release func(), err error) {
 	all, err := openAll(ctx, l.Connections, func(ctx context.Context, i int) (*websocket.Conn, error) {
 		ws, err := l.Access.dial(ctx, l.URLs[i%len(l.URLs)], nil)
@@ -101,8 +100,8 @@ func firstRequest(ws *websocket.Conn, text []byte) error {
 	return err
 }
 
-// corked is a connection that keeps what is written between cork and flush, to write it at once. It
-// has no deadline but that of the connection beneath. Its writers are to take turns.
+// corked is a connection that keeps what is written between cork and flush, to write it at once. It has no deadline but
+// that of the connection beneath. Its writers are to take turns.
 type corked struct {
 	net.Conn
 	on   bool
@@ -143,8 +142,7 @@ func closedBy(err error) *websocket.CloseError {
 
 var addresses = regexp.MustCompile(` tcp \S+(: read|: write)?:`)
 
-// reason is why a connection ended, without the addresses, so that equal reasons can be counted
-// together.
+// reason is why a connection ended, without the addresses, so that equal reasons can be counted together.
 func reason(err error) string {
 	if closed := closedBy(err); closed != nil {
 		return strings.TrimSpace(fmt.Sprintf("closed by the server: %d %s", closed.Code, closed.Text))

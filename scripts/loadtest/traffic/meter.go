@@ -14,8 +14,7 @@ import (
 // maxLatency is the longest that is told apart.
 const maxLatency = 10 * time.Minute
 
-// meter counts the requests that were due in the measured time, second by second. Times are those
-// since its start.
+// meter counts the requests that were due in the measured time, second by second. Times are those since its start.
 type meter struct {
 	start time.Time
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// drainGrace is how long the answers still under way at the end are waited for, and
-	// interruptGrace the same when the load is to end before its time.
+	// drainGrace is how long the answers still under way at the end are waited for, and interruptGrace the same when
+	// the load is to end before its time.
 	drainGrace     = 10 * time.Second
 	interruptGrace = time.Second
 	// eventGrace is how long events are waited for after the last answer.
@@ -42,10 +42,9 @@ type runner struct {
 	lost     map[string]int64 // connections, by why
 }
 
-// Run makes the load and measures it; see the package for what it promises. When ctx ends, the
-// result is what was measured until then, Interrupted, without an error. When every connection is
-// lost, the result comes with an error that is ErrAllLost. A load whose connections cannot be opened
-// has no result.
+// Run makes the load and measures it; see the package for what it promises. When ctx ends, the result is what was
+// measured until then, Interrupted, without an error. When every connection is lost, the result comes with an error
+// that is ErrAllLost. A load whose connections cannot be opened has no result.
 func (l Load) Run(ctx context.Context) (*result.Run, error) {
 	r := &runner{load: l, meter: newMeter(), nobody: make(chan struct{}), lost: make(map[string]int64)}
 	err := r.open(ctx)
@@ -65,13 +64,7 @@ func (l Load) Run(ctx context.Context) (*result.Run, error) {
 		res.Interrupted, err = true, nil
 	}
 	if err != nil {
-		most := ""
-		for reason, n := range res.Lost {
-			if n > res.Lost[most] {
-				most = reason
-			}
-		}
-		err = fmt.Errorf("%w: %s", err, most)
+		err = fmt.Errorf("%w: %v", err, res.Lost)
 	}
 	return res, err
 }
@@ -113,8 +106,8 @@ func (r *runner) start() {
 	}
 }
 
-// offer gives the k-th burst to the connection whose turn it is. When that has ended the next one
-// takes it over, so that the rate stays.
+// offer gives the k-th burst to the connection whose turn it is. When that has ended the next one takes it over, so
+// that the rate stays.
 func (r *runner) offer(k int, due time.Duration) {
 	for i := range r.clients {
 		if r.clients[(k+i)%len(r.clients)].offer(due) {
@@ -164,8 +157,8 @@ func (r *runner) measure(ctx context.Context) error {
 	}
 }
 
-// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything
-// is closed and every goroutine has ended. why is how the run ended.
+// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything is closed and
+// every goroutine has ended. why is how the run ended.
 func (r *runner) stop(why error) {
 	grace := drainGrace
 	if why != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// minPause is the shortest time a pacer sleeps: what falls due meanwhile leaves together, late
-	// by no more than that. Waking for every request would cost more than the requests.
+	// minPause is the shortest time a pacer sleeps: what falls due meanwhile leaves together, late by no more than
+	// that. Waking for every request would cost more than the requests.
 	minPause = 200 * time.Microsecond
 	// maxPause is the longest, after which it hears that the load has ended.
 	maxPause = 5 * time.Millisecond
@@ -51,8 +51,7 @@ func (p *pacer) loop() {
 	}
 }
 
-// sleepUntil returns 0 at the time due, or as soon as it can after that, and when the load ended if
-// it has.
+// sleepUntil returns 0 at the time due, or as soon as it can after that, and when the load ended if it has.
 func (p *pacer) sleepUntil(due time.Duration) (end time.Duration) {
 	for {
 		left := due - p.meter.now()

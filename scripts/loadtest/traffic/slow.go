@@ -25,26 +25,25 @@ const (
 	StopReading Behaviour = "stop"
 	// Trickle reads a few bytes a second.
 	Trickle Behaviour = "trickle"
-	// Vanish reads, and after a second or so disconnects without a close: half of the times by a
-	// reset, half by falling silent; then it comes back.
+	// Vanish reads, and after a second or so disconnects without a close: half of the times by a reset, half by falling
+	// silent; then it comes back.
 	Vanish Behaviour = "vanish"
 )
 
-// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers,
-// and sending. What they send and receive is counted nowhere else.
+// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers, and sending. What
+// they send and receive is counted nowhere else.
 type Slow struct {
 	URLs      []string // as in Load
 	Access    Access   // as in Load
 	Clients   int
 	Behaviour Behaviour // what they do once they are told to
-	// Rate is how many allocations a second they send together, above 0. One that the gateway does
-	// not read from sends less.
+	// Rate is how many allocations a second they send together, above 0. One that the gateway does not read from sends
+	// less.
 	Rate    float64
 	Signers Signers // the accounts they allocate of
 }
 
-// SlowClients are the clients of a Slow. Each has a goroutine, and another one that sends; Stop ends
-// them.
+// SlowClients are the clients of a Slow. Each has a goroutine, and another one that sends; Stop ends them.
 type SlowClients struct {
 	slow   Slow
 	begun  chan struct{} // closed: they misbehave
@@ -57,8 +56,8 @@ type SlowClients struct {
 	counts result.Slow
 }
 
-// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx
-// bounds only the opening.
+// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx bounds only the
+// opening.
 func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
 	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
@@ -75,13 +74,11 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 	return g, nil
 }
 
-// Misbehave lets them subscribe, send, and misbehave from now on. It may be called more than once,
-// and does not wait.
+// Misbehave lets them subscribe, send, and misbehave from now on. It may be called more than once, and does not wait.
 func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 
-// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read
-// what there is first, for a moment, which tells whether the gateway had closed them. It may be
-// called again, with the same answer.
+// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is
+// first, for a moment, which tells whether the gateway had closed them. It may be called again, with the same answer.
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
@@ -99,16 +96,16 @@ func (g *SlowClients) count(change func(*result.Slow)) {
 }
 
 const (
-	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so that what is not
-	// read fills the gateway's side soon.
+	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so that what is not read fills the
+	// gateway's side soon.
 	slowReadBuffer = 4 << 10
 	// A trickling client reads trickleBytes each trickleTick.
 	trickleBytes = 4
 	trickleTick  = 250 * time.Millisecond
 	// A vanishing one lives for half of vanishAfter to one and a half of it.
 	vanishAfter = time.Second
-	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of
-	// itself to both sides.
+	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of itself to both
+	// sides.
 	comeBackAfter = time.Second
 	// maxLeftOver is how many messages of those it did not read a client reads at its end.
 	maxLeftOver = 1000
@@ -160,8 +157,7 @@ func (g *SlowClients) open(ctx context.Context, i int) (c slowConn, err error) {
 	return c, err
 }
 
-// reset ends a connection without a close frame, and without the end of the bytes that a closed
-// socket would send.
+// reset ends a connection without a close frame, and without the end of the bytes that a closed socket would send.
 func (c slowConn) reset() {
 	c.below.SetLinger(0)
 	c.below.Close()
@@ -235,9 +231,9 @@ func (c *slowClient) comeBack(after time.Duration) (slowConn, bool) {
 	}
 }
 
-// session misbehaves on one connection until the other side ends it, it is time to vanish, or Stop is
-// called, and says why it ended: at best by the close frame that the client had not read. Its
-// connection is left open, and nothing is sent any more.
+// session misbehaves on one connection until the other side ends it, it is time to vanish, or Stop is called, and says
+// why it ended: at best by the close frame that the client had not read. Its connection is left open, and nothing is
+// sent any more.
 func (c *slowClient) session(conn slowConn) error {
 	if err := firstRequest(conn.Conn, subscription); err != nil {
 		return err
@@ -274,8 +270,7 @@ func (c *slowClient) session(conn slowConn) error {
 
 var subscription = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents)
 
-// send sends at the client's share of the rate until ctx ends. It waits for a gateway that does not
-// read.
+// send sends at the client's share of the rate until ctx ends. It waits for a gateway that does not read.
 func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) error {
 	tick := time.NewTicker(max(time.Microsecond, time.Duration(float64(c.slow.Clients)/c.slow.Rate*float64(time.Second))))
 	defer tick.Stop()
@@ -291,8 +286,7 @@ func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) er
 	}
 }
 
-// read looks for what the client missed, until the connection ends, or at its end there is too much
-// left.
+// read looks for what the client missed, until the connection ends, or at its end there is too much left.
 func (c *slowClient) read(conn slowConn) error {
 	for left := maxLeftOver; left > 0; {
 		_, payload, err := conn.ReadMessage()

@@ -20,8 +20,8 @@ const maxRequestBytes = 384
 // nonceOf is a hand-out of a nonce of an account.
 type nonceOf struct{ account, nonce, attempt int64 }
 
-// request is one that was sent, until it is answered. Its place in the list of its connection is its
-// id. What it was handed out stands where what a mark is about does.
+// request is one that was sent, until it is answered. Its place in the list of its connection is its id. What it was
+// handed out stands where what a mark is about does.
 type request struct {
 	nonceOf
 	open   bool // not answered yet
@@ -73,8 +73,7 @@ func appendRequest(dst []byte, id int, r *request, connection int64) []byte {
 	return append(dst, "}}"...)
 }
 
-// txHash is the hash under which a load marks a nonce used: no two marks of two connections have the
-// same.
+// txHash is the hash under which a load marks a nonce used: no two marks of two connections have the same.
 func txHash(of nonceOf, connection int64) string {
 	return fmt.Sprintf("0x%016x%016x%016x%016x", of.account, of.nonce, of.attempt, connection)
 }
@@ -101,8 +100,7 @@ type reply struct {
 	body   []byte // what follows the word result or error and its colon, up to the end
 }
 
-// The texts of a reply that the gateway writes before anything that changes. Another spelling is an
-// error.
+// The texts of a reply that the gateway writes before anything that changes. Another spelling is an error.
 var (
 	replyID     = []byte(textID)
 	replyResult = []byte(`,"result":`)
@@ -125,8 +123,7 @@ func parseReply(payload []byte) (reply, error) {
 	return reply{id: id, failed: failed, body: body}, nil
 }
 
-// digits reads the whole number at the beginning of text, and how many digits it has; none when it
-// is not one of ours.
+// digits reads the whole number at the beginning of text, and how many digits it has; none when it is not one of ours.
 func digits(text []byte) (value, n int) {
 	for n < len(text) && n < 18 && text[n] >= '0' && text[n] <= '9' {
 		value = value*10 + int(text[n]-'0')
@@ -135,8 +132,7 @@ func digits(text []byte) (value, n int) {
 	return value, n
 }
 
-// field is the whole number that a member has in a JSON object whose strings hold nothing that looks
-// like one.
+// field is the whole number that a member has in a JSON object whose strings hold nothing that looks like one.
 func field(object []byte, name string) (int64, bool) {
 	_, after, _ := bytes.Cut(object, []byte(name))
 	value, n := digits(after)
