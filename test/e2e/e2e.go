@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
@@ -62,8 +63,6 @@ func Main(m *testing.M) {
 // CloseLater closes at the end of the test.
 func CloseLater(t testing.TB, c io.Closer) {
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, c.Close())
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -126,9 +127,7 @@ func (f *Fleet) ShardsOf(node string) map[int]int64 {
 	conn := Dial(f, f.DB)
 	defer conn.Close(f.Context())
 	rows, err := conn.Query(f.Context(), `SELECT shard_id, fencing_token FROM shard WHERE owner_node = $1`, node)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	tokens := make(map[int]int64)
 	var shard int
 	var token int64

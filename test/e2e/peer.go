@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -48,9 +49,7 @@ type Peer struct {
 func (p *Process) Connect() *Peer {
 	p.Helper()
 	ws, res, err := websocket.DefaultDialer.DialContext(p.Context(), p.URL, nil)
-	if err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, err)
 	_ = res.Body.Close()
 	p.Cleanup(func() { _ = ws.Close() })
 	return &Peer{TB: p.TB, WS: ws, Got: make(map[int64]*Reply)}
@@ -60,9 +59,7 @@ func (p *Process) Connect() *Peer {
 func (c *Peer) Send(method, params string) int64 {
 	c.Helper()
 	c.Last++
-	if err := c.TrySend(c.Last, method, params); err != nil {
-		c.Fatal(err)
-	}
+	expect.Must(c, c.TrySend(c.Last, method, params))
 	return c.Last
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
 )
 
@@ -45,13 +46,9 @@ func Begin(t testing.TB, args ...string) *Process {
 	t.Helper()
 	log := fmt.Sprintf("gateway-%d.log", begun.Add(1))
 	exe, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	g, err := gateway.Begin(room, gateway.Config{Program: exe, Log: log, Env: os.Environ(), Args: append([]string{"--workers=2"}, args...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	p := &Process{TB: t, process: g, args: args}
 	t.Cleanup(p.bury)
 	return p
@@ -62,17 +59,13 @@ func (p *Process) Serves() {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), Patience)
 	defer cancel()
-	if err := p.process.Serves(ctx); err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, p.process.Serves(ctx))
 	p.URL, p.Admin = p.process.URL, p.process.Admin
 }
 
 // bury ends the process and looks at what it said.
 func (p *Process) bury() {
-	if err := p.process.Kill(); err != nil {
-		p.Error(err)
-	}
+	expect.Check(p, p.process.Kill())
 	if log := p.Printed(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
 		p.Errorf("the gateway's log:\n%s", log)
 	} else if p.Failed() {
@@ -85,9 +78,7 @@ func (p *Process) Printed() string { return p.process.Log() }
 
 func (p *Process) Signal(sig syscall.Signal) {
 	p.Helper()
-	if err := p.process.Signal(sig); err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, p.process.Signal(sig))
 }
 
 // Pause stops the process where it stands and returns once it does.
@@ -101,9 +92,7 @@ func (p *Process) Pause() {
 			return strings.HasPrefix(state, "T")
 		}
 		out, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output() // not Linux
-		if err != nil {
-			p.Fatal(err)
-		}
+		expect.Must(p, err)
 		return strings.HasPrefix(string(out), "T")
 	})
 }
@@ -181,14 +170,10 @@ func (p *Process) Get(path string) (code int, body string) {
 	p.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
 	res, err := client.Get(p.Admin + path)
-	if err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, err)
 	return res.StatusCode, string(text)
 }
 
@@ -225,9 +210,7 @@ func Run(t testing.TB, args ...string) Outcome {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	exe, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); cmd.ProcessState == nil || !cmd.ProcessState.Exited() || strings.Contains(stderr.String(), "DATA RACE") {

@@ -17,6 +17,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce/postgres"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
@@ -42,18 +43,14 @@ func MigrateFor(t testing.TB, url string) {
 	if err == nil {
 		err = store.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 }
 
 // BehindProxy makes a database and a proxy to it.
 func BehindProxy(t *testing.T) (direct, through string, p *pgtest.Proxy) {
 	t.Helper()
 	p, err := pgtest.NewProxy(PG.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	CloseLater(t, p)
 	direct = Database(t)
 	if through, err = p.URL(direct); err != nil {
@@ -66,9 +63,7 @@ func BehindProxy(t *testing.T) (direct, through string, p *pgtest.Proxy) {
 func Dial(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	return conn
 }
@@ -83,25 +78,6 @@ func Execute(t testing.TB, url string, statements ...string) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-}
-
-// Rows is the result of a query as text, a line each row.
-func Rows(t testing.TB, url, sql string) string {
-	t.Helper()
-	return rowsWith(t, url, "", sql)
-}
-
-// rowsWith is rows of a query that uses what its WITH clause defines.
-func rowsWith(t testing.TB, url, with, sql string) string {
-	t.Helper()
-	conn := Dial(t, url)
-	defer conn.Close(t.Context())
-	var text string
-	err := conn.QueryRow(t.Context(), with+`SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return text
 }
 
 // The tables of a database under names of the tests: signers(signer_id, signer, version, next, floor, owner, token),
@@ -120,10 +96,16 @@ const tables = `WITH signers AS (
 	SELECT node, NOT gone AND lease_until > store_millis() AS live, incarnation FROM gateway_node
 ) `
 
-// Query is the result of a query of signers, nonces and given as text, a line each row.
-func Query(t testing.TB, url, sql string) string {
+// Query is the result of a query as text, a line each row; it may use those tables.
+func Query(t testing.TB, url, sql string) (text string) {
 	t.Helper()
-	return rowsWith(t, url, tables, sql)
+	conn := Dial(t, url)
+	defer conn.Close(t.Context())
+	err := conn.QueryRow(t.Context(), tables+`SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return text
 }
 
 // Settled waits until each shard is at the node that should have it, of those given.
@@ -138,9 +120,7 @@ func Settled(t testing.TB, url string, nodes ...string) {
 	Await(t, "each shard to be at its node", func() bool {
 		<-tick.C
 		err := conn.QueryRow(t.Context(), `SELECT array_agg(owner_node ORDER BY shard_id), array_agg(pinned_node ORDER BY shard_id) FROM shard`).Scan(&owners, &pinned)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		for shard, preferred := range lease.Assign(nodes, pinned) {
 			if owners[shard] != nodes[preferred] {
 				return false
@@ -153,33 +133,32 @@ func Settled(t testing.TB, url string, nodes ...string) {
 // Everything is all there is of the signers, the times of the store included.
 func Everything(t testing.TB, url string) string {
 	t.Helper()
-	return Rows(t, url, `SELECT * FROM signer ORDER BY signer_id`) + "\n" +
-		Rows(t, url, `SELECT * FROM signer_history ORDER BY signer_id, nonce`) + "\n" +
-		Rows(t, url, `SELECT * FROM signer_request ORDER BY signer_id, request_id`)
+	return Query(t, url, `SELECT * FROM signer ORDER BY signer_id`) + "\n" +
+		Query(t, url, `SELECT * FROM signer_history ORDER BY signer_id, nonce`) + "\n" +
+		Query(t, url, `SELECT * FROM signer_request ORDER BY signer_id, request_id`)
 }
 
-// Consistent fails the test unless each signer's rows are as they say of each other: no
-// hole, nothing beyond, and no nonce that two requests were given.
+// Consistent fails the test unless each signer's rows are as they say of each other: no hole, nothing beyond, and no nonce that two
+// requests were given.
 func Consistent(t testing.TB, url string) {
 	t.Helper()
-	consistentRows(t, url, true)
+	consistent(t, url, "true")
 }
 
-// ConsistentButPruned is consistent where old rows of what is consumed were deleted.
+// ConsistentButPruned is Consistent where old rows of what is consumed were deleted.
 func ConsistentButPruned(t testing.TB, url string) {
 	t.Helper()
-	consistentRows(t, url, false)
+	consistent(t, url, "false")
 }
 
-// consistentRows is consistent. Where rows of the history may have been deleted, it is not kept whole.
-func consistentRows(t testing.TB, url string, whole bool) {
+func consistent(t testing.TB, url, whole string) {
 	t.Helper()
 	for what, sql := range map[string]string{
 		"signer, next, nonces with rows, highest": `
 			SELECT s.signer, s.next, count(n), max(n.nonce) FROM signers s LEFT JOIN nonces n USING (signer_id)
 			GROUP BY s.signer_id, s.signer, s.next, s.floor
 			HAVING max(n.nonce) >= s.next OR count(n) > count(DISTINCT n.nonce) OR bool_or(n.status = 'UNREADABLE')
-			    OR ` + map[bool]string{true: "true", false: "false"}[whole] + ` AND s.next > s.floor AND count(n) FILTER (WHERE n.nonce >= s.floor) <> s.next - s.floor`,
+			    OR ` + whole + ` AND s.next > s.floor AND count(n) FILTER (WHERE n.nonce >= s.floor) <> s.next - s.floor`,
 		// A consumed nonce that is repaired lives again, at a higher attempt.
 		"nonces that are used and live": `
 			SELECT s.signer, h.nonce FROM signer s JOIN signer_history h USING (signer_id), live_entries(s.live) e WHERE e.nonce = h.nonce AND e.attempt <= h.attempt`,
@@ -203,9 +182,7 @@ func consistentRows(t testing.TB, url string, whole bool) {
 func StartRedis(t testing.TB, settings ...string) *redistest.Server {
 	t.Helper()
 	s, err := redistest.Start(settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	CloseLater(t, s)
 	return s
 }
@@ -221,32 +198,22 @@ func Do(t testing.TB, what string, f func() error) {
 func EncryptedRedis(t *testing.T, ca *tlstest.Authority, settings ...string) string {
 	t.Helper()
 	addr, err := guarded.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	_, port, _ := net.SplitHostPort(addr)
 	dir, err := os.MkdirTemp("", "redis-tls") // the server runs under another account
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	file := func(name string, data []byte) string {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, errors.Join(os.WriteFile(path, data, 0o600), os.Chmod(path, 0o644)))
 		return path
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.Chmod(dir, 0o755))
 	cert, key := ca.Issue(tlstest.Leaf{})
 	s := StartRedis(t, append(settings, "tls-port "+port, "tls-cert-file "+file("cert.pem", cert), "tls-key-file "+file("key.pem", key),
 		"tls-auth-clients no", "tls-ca-cert-file "+file("ca.pem", ca.PEM))...)
 	u, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	u.Scheme, u.Host = "rediss", addr
 	return u.String()
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
@@ -50,9 +51,7 @@ func TestMain(m *testing.M) {
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		return v
 	}
 }
@@ -129,9 +128,7 @@ func TestLongHistoriesBesideAChainKeepEveryRule(t *testing.T) {
 func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	o := Options{Axis: must[Axis](t)(AxisNamed("sqlite"))}
-	if err := Build(t.Context(), &o, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, Build(t.Context(), &o, t.TempDir()))
 	judged(t, "sqlite", Plan{Seed: 1, Options: o}, "file-kill-power-loss", "file-kill-torn-tail", "file-stop-power-loss", "file-kill")
 	judged(t, "sqlite", Plan{Seed: 2, Options: o}, "full-disk-power-loss", "failed-sync-and-power-loss", "failed-sync")
 }
@@ -217,9 +214,7 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 	state := `{"seed":0,"faults":["kill"],"acknowledged":3000}
 {"seed":1,"faults":["pause"],"acknowledged":2000,"rules":["hole"],"violations":["x"]}
 `
-	if err := os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644))
 	var said strings.Builder
 	failed, err := Campaign(t.Context(), CampaignConfig{Passes: 0, Dir: dir, Out: &said}) // there is nothing left to do
 	if err != nil || failed != 1 {

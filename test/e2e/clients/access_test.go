@@ -18,6 +18,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { e2e.Main(m) }
@@ -35,12 +36,8 @@ quotas:
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	// Replaced as a whole, so that nobody reads half of it.
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	expect.Must(t, os.Rename(path+".new", path))
 }
 
 // newKey makes an API key by the command.
@@ -87,9 +84,7 @@ func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
 	wantDialRefused(t, err, http.StatusUnauthorized, "the credential is not valid")
 
 	ada, err := dial(bearing(keys["ada"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	held, err := ada.Allocate(t.Context(), client.AllocateRequest{Signer: "mine:1"})
 	if err != nil || held.Nonce != 0 {
 		t.Fatalf("got %+v, %v", held, err)
@@ -99,9 +94,7 @@ func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
 	}
 
 	bob, err := dial(bearing(keys["bob"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	_, err = dial(bearing(keys["bob"]))
 	wantDialRefused(t, err, http.StatusTooManyRequests, "there are as many connections as may be from here, or of this principal")
 	for range 2 {
@@ -116,9 +109,7 @@ func TestAGatewayWithRightsLetsInWhomItKnows(t *testing.T) {
 	t.Run("a ticket is good once", func(t *testing.T) {
 		ticket := ticketOf(t, p.URL, keys["ada"])
 		c, err := client.Dial(t.Context(), p.URL+"?ticket="+ticket, client.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer c.Close()
 		if _, err := c.Status(t.Context(), "mine:1"); err != nil {
 			t.Error(err)
@@ -157,14 +148,10 @@ func ticketOf(t *testing.T, url, key string) string {
 	t.Helper()
 	url = strings.TrimSuffix(strings.Replace(url, "ws://", "http://", 1), "/ws") + "/ticket"
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+key)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer response.Body.Close()
 	var answer struct{ Ticket string }
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || answer.Ticket == "" {
@@ -181,9 +168,7 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 	key := newKey(t, store, "ada")
 	p := e2e.Launch(t, "--store="+store, "--rights="+file)
 	ada, err := client.Dial(t.Context(), p.URL, bearing(key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer ada.Close()
 	if _, err := ada.Status(t.Context(), "yours:1"); !errors.Is(err, client.ErrForbidden) {
 		t.Fatalf("got %v", err)
@@ -202,9 +187,7 @@ func TestSIGHUPHasFilesReadAgainAndEndsNothing(t *testing.T) {
 func TestLongASocketOfThePrivateSideThatSaysNothingMoreIsClosed(t *testing.T) {
 	p := e2e.Launch(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "n.db"))
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.Admin, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer conn.Close()
 	began := time.Now()
 	// A body that does not come: what is not read of it is waited for with the answer.

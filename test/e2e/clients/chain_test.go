@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/fakenode"
 	"noncegate/wire"
 )
@@ -26,9 +27,7 @@ func startEthereumNode(t *testing.T) *ethereumNode {
 	t.Helper()
 	c := fakenode.NewChain(time.Now().Add(-time.Hour), 100*time.Millisecond)
 	server, err := fakenode.Serve(c, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	e2e.CloseLater(t, server)
 	n := &ethereumNode{server, c}
 	n.SetFinal(n.Head())
@@ -77,9 +76,7 @@ func listed(p *e2e.Process, args ...string) (list signerList) {
 	if o.Code != e2e.ExitOK {
 		p.Fatalf("signer list %q: exit %d, stderr %s", args, o.Code, o.Stderr)
 	}
-	if err := json.Unmarshal([]byte(o.Stdout), &list); err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, json.Unmarshal([]byte(o.Stdout), &list))
 	return list
 }
 

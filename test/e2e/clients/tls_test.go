@@ -13,6 +13,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/tlstest"
 )
 
@@ -84,9 +85,7 @@ func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
 		t.Errorf("with a file that is not there: exit %d, %s", o.Code, o.Stderr)
 	}
 	c, err := client.Dial(t.Context(), url, client.Config{TLS: ca.Client()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if a, err := c.Allocate(t.Context(), client.AllocateRequest{Signer: "s"}); err != nil || a.Nonce != 1 {
 		t.Errorf("the Go client: %+v, %v", a, err)
 	}
@@ -101,9 +100,7 @@ func TestAGatewayBeyondLoopbackServesBothAddressesOverTLS(t *testing.T) {
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(), DisableKeepAlives: true}}
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ok\n", "/metrics": "the admin key is needed\n"} {
 		res, err := web.Get(admin + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		body, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
 		if err != nil || string(body) != want {
@@ -122,9 +119,7 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 	cert, key := ca.Write(tlstest.Leaf{})
 	caFile, rights, store := ca.WriteCA(), filepath.Join(dir, "rights.yaml"), "--store=sqlite:"+filepath.Join(dir, "n.db")
 	err := os.WriteFile(rights, []byte("principals:\n  wallet:\n    - {rights: [allocate, read], signers: [\"eip155:1:*\"]}\n"), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	made := e2e.Run(t, "key", "create", "wallet", store)
 	if made.Code != e2e.ExitOK {
 		t.Fatalf("key create: %s", made.Stderr)
@@ -169,9 +164,7 @@ func TestNodesReachEachOtherOverTLS(t *testing.T) {
 	reached := make(map[string]*client.Client)
 	for name, p := range f.Nodes {
 		c, err := client.Dial(t.Context(), p.URL, client.Config{TLS: ca.Client(tlstest.Leaf{Client: true})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 		defer c.Close()
 		reached[name] = c
 		if _, err := client.Dial(t.Context(), p.URL, client.Config{TLS: ca.Client(), MaxElapsed: 1}); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 )
 
 // dial makes a Go client whose main connection goes to first, and that knows all nodes when others is set.
@@ -26,9 +27,7 @@ func dial(f *e2e.Fleet, first string, others bool) *client.Client {
 		}
 	}
 	c, err := client.Dial(f.Context(), f.Nodes[first].URL, cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	f.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -36,9 +35,7 @@ func dial(f *e2e.Fleet, first string, others bool) *client.Client {
 // listenArg makes another process listen where p does.
 func listenArg(p *e2e.Process) string {
 	u, err := url.Parse(p.URL)
-	if err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, err)
 	return "--listen=" + u.Host
 }
 

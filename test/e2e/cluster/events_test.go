@@ -11,6 +11,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -28,9 +29,7 @@ type watcher struct {
 func watch(f *e2e.Fleet, node string, signers ...string) *watcher {
 	f.Helper()
 	sub, err := dial(f, node, false).Subscribe(f.Context(), signers...)
-	if err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, err)
 	w := &watcher{TB: f.TB, sub: sub, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)

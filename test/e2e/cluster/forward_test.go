@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -92,9 +93,7 @@ func TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains(t *testing.T) {
 					method, params = wire.MethodMarkUsed, e2e.Mark(s, int64(i+1))
 				}
 				room <- struct{}{}
-				if err := c.TrySend(first+int64(i*2*len(far)+j), method, params); err != nil {
-					t.Error(err)
-				}
+				expect.Check(t, c.TrySend(first+int64(i*2*len(far)+j), method, params))
 			}
 		}
 	})

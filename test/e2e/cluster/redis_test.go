@@ -11,6 +11,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 )
 
 func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
@@ -18,9 +19,7 @@ func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 	good, gone := e2e.StartRedis(t), e2e.StartRedis(t)
 	e2e.Do(t, "stop", gone.Stop)
 	host, port, err := net.SplitHostPort(good.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	password := strings.TrimSuffix(strings.TrimPrefix(good.URL(), "redis://:"), "@"+good.Addr()+"/0")
 	db := e2e.Database(t)
 	for name, tt := range map[string]struct{ redis, want string }{
@@ -44,9 +43,7 @@ func TestASQLiteGatewayTakesRedisAndPublishesNothing(t *testing.T) {
 	r := e2e.StartRedis(t)
 	p := e2e.Launch(t, "--store=sqlite:"+t.TempDir()+"/n.db", "--redis="+r.URL())
 	sub, err := dialAt(t, p.URL).Subscribe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	p.Connect().Allocate(e2e.Account, "")
 	select {
 	case <-sub.Events():
@@ -64,9 +61,7 @@ func dialAt(t testing.TB, url string) *client.Client {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
 	c, err := client.Dial(ctx, url, client.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }

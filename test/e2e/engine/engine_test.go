@@ -10,6 +10,7 @@ import (
 
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { e2e.Main(m) }
@@ -44,9 +45,7 @@ type engineStatus struct {
 // engine is what gateway engine status says.
 func engine(p *e2e.Process) (s engineStatus) {
 	p.Helper()
-	if err := json.Unmarshal([]byte(mustRun(p, "engine", "status", "--json")), &s); err != nil {
-		p.Fatal(err)
-	}
+	expect.Must(p, json.Unmarshal([]byte(mustRun(p, "engine", "status", "--json")), &s))
 	return s
 }
 

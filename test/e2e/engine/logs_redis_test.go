@@ -9,6 +9,7 @@ import (
 
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/tlstest"
 	"noncegate/wire"
 )
@@ -20,9 +21,7 @@ const aclRights = "~noncegate:* &noncegate:* +info +config|get +get +set +del +p
 func TestTheEngineIsUsedOverTLSByAUserWithItsRightsOnly(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	address, err := url.Parse(e2e.EncryptedRedis(t, ca, "user gateway on >secret "+aclRights))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	address.User = url.UserPassword("gateway", "secret")
 	// On a busy machine a handshake may take longer than a second.
 	address.RawQuery = "dial_timeout=5s&read_timeout=5s&write_timeout=5s"

@@ -10,6 +10,7 @@ import (
 
 	"noncegate/nonce/service"
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
 	"noncegate/wire"
 )
@@ -44,9 +45,7 @@ func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 		"one Redis": func(t *testing.T) string { return e2e.StartRedis(t).URL() },
 		"a cluster of three": func(t *testing.T) string {
 			c, err := redistest.StartCluster(3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, err)
 			t.Cleanup(func() { e2e.Do(t, "close", c.Close) })
 			return c.URL()
 		},

@@ -102,7 +102,7 @@ func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 	p.Ends()
 	c.Only("ok", "draining")
 	c.Kept(db, 0)
-	got := e2e.Rows(t, db, `SELECT count(*), bool_and(owner_node = '' AND owner_incarnation = 0 AND fencing_token = 2) FROM shard`)
+	got := e2e.Query(t, db, `SELECT count(*), bool_and(owner_node = '' AND owner_incarnation = 0 AND fencing_token = 2) FROM shard`)
 	if got != fmt.Sprintf("(%d,t)", e2e.FewShards) {
 		t.Errorf("shards, or signers, all given back: %s", got)
 	}

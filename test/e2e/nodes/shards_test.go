@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -26,9 +27,7 @@ func ownersStored(f *e2e.Fleet) (owners []string) {
 	f.Helper()
 	conn := e2e.Dial(f, f.DB)
 	defer conn.Close(f.Context())
-	if err := conn.QueryRow(f.Context(), `SELECT array_agg(owner_node ORDER BY shard_id) FROM shard`).Scan(&owners); err != nil {
-		f.Fatal(err)
-	}
+	expect.Must(f, conn.QueryRow(f.Context(), `SELECT array_agg(owner_node ORDER BY shard_id) FROM shard`).Scan(&owners))
 	return owners
 }
 
@@ -47,9 +46,7 @@ func listed(f *e2e.Fleet, pinned map[string]string) {
 					Owner, Pinned string
 				}
 			}
-			if err := json.Unmarshal([]byte(e2e.Run(p, "shard", "list", "--json", "--admin", p.Admin).Stdout), &v); err != nil {
-				p.Fatal(err)
-			}
+			expect.Must(p, json.Unmarshal([]byte(e2e.Run(p, "shard", "list", "--json", "--admin", p.Admin).Stdout), &v))
 			got := ""
 			for _, s := range v.Shards {
 				got += fmt.Sprintln(s.ID, s.Owner, s.Pinned)

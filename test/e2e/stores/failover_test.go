@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
@@ -18,9 +19,7 @@ import (
 func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 	t.Helper()
 	primary, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { _ = primary.Close() })
 	e2e.MigrateFor(t, primary.URL("postgres"))
 	if replica, err = primary.Standby(); err != nil {
@@ -28,9 +27,7 @@ func replicated(t *testing.T) (primary, replica *pgtest.Server, both string) {
 	}
 	t.Cleanup(func() { _ = replica.Close() })
 	u, err := url.Parse(primary.URL("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	u.Host += "," + replica.Addr()
 	return primary, replica, u.String()
 }
@@ -46,20 +43,12 @@ func TestLongAFailoverThatLostWritesIsNoticedAndComeBackFrom(t *testing.T) {
 		toA.Allocate(e2e.Account, "")
 		toA.Allocate("bystander", "")
 	}
-	if err := replica.Follows(t.Context(), primary); err != nil {
-		t.Fatal(err)
-	}
-	if err := replica.Unfollow(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, replica.Follows(t.Context(), primary))
+	expect.Must(t, replica.Unfollow(t.Context()))
 	lost := toA.Allocate(e2e.Account, "lost") // and acknowledged
 	unseen := toA.Allocate("unseen", "")      // of a signer that the replica has never heard of
-	if err := primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := replica.Promote(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, primary.Kill())
+	expect.Must(t, replica.Promote(t.Context()))
 
 	// Whoever asks for what was lost is refused until somebody says what is safe: with the signer alone, or the whole node.
 	a.Await("the node to find the new primary", func() bool {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -55,16 +56,10 @@ func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
 		t.Fatalf("exit %d", code)
 	}
 	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	_, err = db.Exec(`UPDATE signer_history SET at = at - 120000`)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, db.Close())
+	expect.Must(t, err)
 
 	p = e2e.Launch(t, args...)
 	p.Await("the pruning", func() bool { return p.Metric("noncegate_pruned_total 3") })

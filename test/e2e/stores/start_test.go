@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -20,17 +21,13 @@ func TestAStoreThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 	t.Parallel()
 	free := []string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}
 	unsafe, err := pgtest.Start("fsync = off")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	e2e.CloseLater(t, unsafe)
 	db := e2e.Database(t)
 	newer := e2e.Database(t)
 	e2e.Execute(t, newer, `UPDATE noncegate_schema SET breaking_level = 99`)
 	wrong, err := url.Parse(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	wrong.User = url.UserPassword("postgres", "not the password")
 	for name, tt := range map[string]struct {
 		store string
@@ -79,9 +76,7 @@ func TestAPostgresThatIsAwayIsWaitedForAtTheStart(t *testing.T) {
 func TestAPortThatIsTakenStopsTheStartBeforeAnythingIsWritten(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer taken.Close()
 	db := e2e.Database(t)
 	for _, flag := range []string{"listen", "admin-listen"} {
@@ -90,7 +85,7 @@ func TestAPortThatIsTakenStopsTheStartBeforeAnythingIsWritten(t *testing.T) {
 			t.Errorf("said %q", said)
 		}
 	}
-	if nodes := e2e.Rows(t, db, `SELECT * FROM gateway_node`); nodes != "" {
+	if nodes := e2e.Query(t, db, `SELECT * FROM gateway_node`); nodes != "" {
 		t.Errorf("it registered: %s", nodes)
 	}
 }
@@ -103,7 +98,7 @@ func TestMigrateMayBeRunAgain(t *testing.T) {
 		if o := e2e.Run(t, "migrate", "--store="+url); o.Code != e2e.ExitOK {
 			t.Fatalf("exit %d, stderr %s", o.Code, o.Stderr)
 		}
-		schema := e2e.Rows(t, url, `SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2`)
+		schema := e2e.Query(t, url, `SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2`)
 		if first == "" {
 			first = schema
 		}

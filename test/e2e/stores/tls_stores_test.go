@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/tlstest"
 )
@@ -26,7 +27,7 @@ func TestLongTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", caFile) // what Redis is trusted by
 	p := e2e.Launch(t, "--store="+store+"&sslmode=verify-full&sslrootcert="+caFile, "--redis="+redis)
 	p.Connect().Allocate(e2e.Account, "")
-	sessions := e2e.Rows(t, store+"&sslmode=require", `SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL`)
+	sessions := e2e.Query(t, store+"&sslmode=require", `SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL`)
 	if sessions != "(t)" {
 		t.Errorf("all sessions are encrypted: %s", sessions)
 	}
@@ -47,25 +48,17 @@ func TestLongTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
 func encryptedPostgres(t *testing.T, ca *tlstest.Authority) (url string) {
 	t.Helper()
 	s, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	e2e.CloseLater(t, s)
 	info, err := os.Stat(s.Dir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	cert, key := ca.Issue(tlstest.Leaf{})
 	for name, data := range map[string][]byte{"cert.pem": cert, "key.pem": key} {
 		file := filepath.Join(s.Dir(), name)
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, os.WriteFile(file, data, 0o600))
 		// PostgreSQL reads only what is its own.
 		if owner := info.Sys().(*syscall.Stat_t); os.Getuid() == 0 {
-			if err := os.Chown(file, int(owner.Uid), int(owner.Gid)); err != nil {
-				t.Fatal(err)
-			}
+			expect.Must(t, os.Chown(file, int(owner.Uid), int(owner.Gid)))
 		}
 	}
 	e2e.Execute(t, s.URL("postgres"),

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"noncegate/test/lab/expect"
 )
 
 // put sets what is at a path in a tree of JSON: null takes it out, an object is merged into what is there, and behind the end of a list
@@ -77,9 +79,7 @@ func changed(t *testing.T, h *History, lines []string) *History {
 	if err == nil {
 		err = json.Unmarshal(text, after)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	return after
 }
 
@@ -88,9 +88,7 @@ func check(h *History) *Report { return Check(h, Limits{MaxOverdue: time.Second}
 // Each rule finds what it forbids, and nothing else is called wrong.
 func TestHistories(t *testing.T) {
 	text, err := os.ReadFile("testdata/histories.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for lines := strings.Split(strings.TrimSpace(string(text)), "\n"); len(lines) > 0; {
 		end := 1
 		for end < len(lines) && strings.HasPrefix(lines[end], "\t") {
@@ -155,17 +153,11 @@ func TestAHistoryIsSavedWithItsPicture(t *testing.T) {
 	w.allocate("")
 	w.do("repeat")
 	path := filepath.Join(dir, "history.json")
-	if err := w.end().Save(path); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, w.end().Save(path))
 	again, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	r := check(again)
-	if err := r.SavePictures(dir); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, r.SavePictures(dir))
 	pictures, err := filepath.Glob(filepath.Join(dir, "*.html"))
 	var b strings.Builder
 	if r.Print(&b); err != nil || len(pictures) != 1 || !strings.Contains(b.String(), "VIOLATION one holder: s: nonce 0 attempt 1") {

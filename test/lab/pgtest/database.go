@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
 )
 
@@ -77,15 +78,11 @@ const keptDatabases = 128
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name, err := s.CreateDatabase(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		for _, name := range s.ended(name) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), dropTimeout)
-			if err := s.DropDatabase(ctx, name); err != nil {
-				t.Error(err)
-			}
+			expect.Check(t, s.DropDatabase(ctx, name))
 			cancel()
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
 )
 
@@ -44,9 +45,7 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 		if err := client.FlushAll(ctx).Err(); err != nil {
 			t.Errorf("empty Redis: %v", err)
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, client.Close())
 	})
 	return client
 }
