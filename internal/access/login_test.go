@@ -129,7 +129,7 @@ func TestAVerifiedCertificateLetsItsPrincipalIn(t *testing.T) {
 				r.TLS.VerifiedChains = [][]*x509.Certificate{{pair.Leaf}}
 			}
 			if c.principal == "" {
-				_, err := c.w.Authenticate(r)
+				eventually(t, "the rights change", func() bool { _, err = c.w.Authenticate(r); return err != nil })
 				wantRefused(t, err, c.reason, c.kind)
 				return
 			}
