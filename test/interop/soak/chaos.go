@@ -1,19 +1,31 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
 
 	"noncegate/test/interop/chaintest"
 )
 
-const send = "eth_sendRawTransaction"
+const (
+	send   = "eth_sendRawTransaction"
+	counts = "eth_getTransactionCount"
+	noHash = "0x00000000000000000000000000000000000000000000000000000000deadbeef"
 
-// maxLag is how many blocks a node lags that does, which is more than --chain-lag.
-const maxLag = 6
+	// maxLag is how many blocks a node lags that does, which is more than --chain-lag.
+	maxLag = 6
+)
+
+// draws is where what goes wrong comes from, by its own number.
+func (s *soak) draws(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.cfg.Seed, stream)) }
 
 // between draws a duration.
 func between(r *rand.Rand, from, to time.Duration) time.Duration {
@@ -24,11 +36,11 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 type trouble struct {
 	name  string
 	begin func(p *chaintest.Proxy)
-	end   func(p *chaintest.Proxy)
+	end   func(p *chaintest.Proxy) // nil: rules alone
 }
 
-func on(name, method string, fault chaintest.Fault) trouble {
-	return trouble{name, func(p *chaintest.Proxy) { p.On(method, fault) }, func(*chaintest.Proxy) {}}
+func on(name, method string, fault chaintest.Fault, when ...chaintest.When) trouble {
+	return trouble{name, func(p *chaintest.Proxy) { p.On(method, fault, when...) }, nil}
 }
 
 var troubles = []trouble{
@@ -48,32 +60,112 @@ var troubles = []trouble{
 	{"it is away", (*chaintest.Proxy).Refuse, (*chaintest.Proxy).Accept},
 	{"it lags", func(p *chaintest.Proxy) { p.Lag(maxLag) }, (*chaintest.Proxy).CatchUp},
 	{"it tells no heads", func(p *chaintest.Proxy) { p.Mute(true) }, func(p *chaintest.Proxy) { p.Mute(false) }},
-	{"it closes its connections", (*chaintest.Proxy).Disconnect, func(*chaintest.Proxy) {}},
+	{"it closes its connections", (*chaintest.Proxy).Disconnect, nil},
 }
 
-// haunt has one thing after the other go wrong with a node until it is calm.
-func (s *soak) haunt(index int, p *chaintest.Proxy) {
-	r := rand.New(rand.NewPCG(s.cfg.Seed, uint64(100+index)))
+// lies are what one of three nodes says that is not so.
+var lies = []trouble{
+	higher(1), higher(2), higher(30), higher(1 << 40), higher(1 << 62),
+	on("its counts are 0", counts, chaintest.Result("0x0")),
+	on("it is of another chain", "eth_chainId", chaintest.Result("0x7")),
+	final("its final block has another hash", map[string]any{"hash": noHash}),
+	final("its final block is far ahead", map[string]any{"number": "0xffffff", "hash": noHash}),
+	final("its final block is the first", map[string]any{"number": "0x0"}),
+	on("it knows no transaction", "eth_getTransactionByHash", chaintest.Result(nil)),
+	renamed("its transactions have other hashes", "eth_getTransactionByHash", "eth_getTransactionBySenderAndNonce", "txpool_contentFrom"),
+	renamed("its blocks have transactions of other hashes", "eth_getBlockByNumber", "eth_getBlockByHash"),
+	on("it knows no receipt", "eth_getTransactionReceipt", chaintest.Result(nil)),
+	on("it takes transactions and forgets them", send, chaintest.Result(noHash)),
+	on("it refuses transactions for good", send, chaintest.RPCError(-32000, "insufficient funds for gas * price + value")),
+	on("it says that nonces are used", send, chaintest.RPCError(-32000, "nonce too low")),
+}
+
+// changed falsifies a result that has some form.
+func changed[V any](name string, change func(V) any) chaintest.Fault {
+	return chaintest.Falsify(name, func(result json.RawMessage) json.RawMessage {
+		var v *V
+		if json.Unmarshal(result, &v) != nil || v == nil {
+			return result
+		}
+		text, err := json.Marshal(change(*v))
+		if err != nil {
+			return result
+		}
+		return text
+	})
+}
+
+// higher has a node answer counts that are too high.
+func higher(by uint64) trouble {
+	return on(fmt.Sprintf("its counts are %d too high", by), counts,
+		changed("too high", func(n hexutil.Uint64) any { return n + hexutil.Uint64(by) }))
+}
+
+// isFinal fits the calls that ask for the final block.
+var isFinal = chaintest.If(func(params json.RawMessage) bool { return bytes.Contains(params, []byte(`"finalized"`)) })
+
+// final replaces members of the final block.
+func final(name string, with map[string]any) trouble {
+	return on(name, "eth_getBlockByNumber", changed(name, func(block map[string]any) any {
+		maps.Copy(block, with)
+		return block
+	}), isFinal)
+}
+
+// renamed gives the transactions in results of methods the hash of none.
+func renamed(name string, methods ...string) trouble {
+	fault := changed("other hashes", renameTransactions)
+	return trouble{name, func(p *chaintest.Proxy) {
+		for _, method := range methods {
+			p.On(method, fault)
+		}
+	}, nil}
+}
+
+// renameTransactions gives all transactions in a JSON value the hash of none.
+func renameTransactions(value any) any {
+	switch v := value.(type) {
+	case []any:
+		for _, element := range v {
+			renameTransactions(element)
+		}
+	case map[string]any:
+		if v["from"] != nil && v["hash"] != nil {
+			v["hash"] = noHash
+			return v
+		}
+		for _, member := range v {
+			renameTransactions(member)
+		}
+	}
+	return value
+}
+
+// haunt has one thing after the other go wrong with a node, which is well for a while in between,
+// until it is calm.
+func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []trouble, well, ill [2]time.Duration) {
 	for s.chain.height() <= maxLag {
 		if !sleep(s.chaos, s.cfg.BlockTime) {
 			return
 		}
 	}
-	for sleep(s.chaos, between(r, 1*time.Second, 4*time.Second)) {
-		t := troubles[r.IntN(len(troubles))]
-		s.counts.faults.Add(1)
-		s.detail("node %d: %s", index, t.name)
+	for sleep(s.chaos, between(r, well[0], well[1])) {
+		t := all[r.IntN(len(all))]
+		s.count("troubles of nodes")
+		s.detail("%s: %s", node, t.name)
 		t.begin(p)
-		sleep(s.chaos, between(r, 1*time.Second, 5*time.Second))
+		sleep(s.chaos, between(r, ill[0], ill[1]))
 		p.Clear()
-		t.end(p)
+		if t.end != nil {
+			t.end(p)
+		}
 	}
 }
 
 // mine makes a block each second until the run ends, and follows it. In between, while
 // things go wrong, the pool loses a transaction, all of them, or some blocks are replaced.
 func (s *soak) mine() {
-	r := rand.New(rand.NewPCG(s.cfg.Seed, 200))
+	r := s.draws(200)
 	tick := time.NewTicker(s.cfg.BlockTime)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -98,27 +190,25 @@ func (s *soak) block(r *rand.Rand, n int) {
 	}
 	switch what {
 	case 0: // some blocks are replaced
-		s.counts.reorgs.Add(1)
+		s.count("reorgs")
 		depth, keep := 1+r.IntN(3), r.IntN(3) > 0
 		s.detail("a reorg of %d blocks, transactions kept: %t", depth, keep)
 		s.chain.reorg(depth, keep)
+		return
 	case 1, 2, 3, 4, 5:
 		if hash, ok := s.anyPending(r); ok {
-			s.counts.drops.Add(1)
+			s.count("losses of the pool")
 			s.detail("the pool loses %v", hash)
 			s.chain.drop(hash)
 		}
-		s.chain.commit()
 	case 6:
 		if r.IntN(4) == 0 {
-			s.counts.drops.Add(1)
+			s.count("losses of the pool")
 			s.detail("the pool loses everything")
 			s.chain.rollback()
 		}
-		s.chain.commit()
-	default:
-		s.chain.commit()
 	}
+	s.chain.commit()
 }
 
 // anyPending draws a transaction of the pool.
@@ -134,25 +224,4 @@ func (s *soak) anyPending(r *rand.Rand) (common.Hash, bool) {
 		}
 	}
 	return common.Hash{}, false
-}
-
-// killGateways kills them in turns until things are calm.
-func (s *soak) killGateways() {
-	r := rand.New(rand.NewPCG(s.cfg.Seed, 300))
-	for sleep(s.chaos, between(r, s.cfg.KillEvery*3/4, s.cfg.KillEvery*5/4)) {
-		victims := s.gateways.nodes[r.IntN(2):][:1]
-		if r.IntN(4) == 0 {
-			victims = s.gateways.nodes
-			s.counts.bothKilled.Add(1)
-		}
-		for _, v := range victims {
-			s.detail("kill -9 of gateway %s", v.name)
-			s.counts.kills.Add(1)
-			s.gateways.kill(v)
-		}
-		sleep(s.chaos, between(r, 300*time.Millisecond, 3*time.Second))
-		for _, v := range victims {
-			s.gateways.start(v)
-		}
-	}
 }

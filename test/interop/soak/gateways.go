@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	testenv "noncegate/test/lab/gateway"
@@ -22,58 +21,42 @@ type gateways struct {
 
 // gateway is one of them. mu is held while it is started or ended.
 type gateway struct {
-	name string
-	url  string
-	args []string
+	name, listen string
+	config       testenv.Config
 
 	mu      sync.Mutex
-	process *guarded.Process
+	process *testenv.Gateway
 }
 
 func startGateways(h *host, cfg Config, chain string) *gateways {
 	pg, err := pgtest.Start()
-	if err != nil {
-		h.Fatalf("%v", err)
-	}
-	h.Cleanup(func() {
-		if err := pg.Close(); err != nil {
-			h.Logf("PostgreSQL: %v", err)
-		}
-	})
+	h.must(err)
+	h.closing("PostgreSQL", pg.Close)
 	database, err := pg.CreateDatabase(h.ctx)
-	if err != nil {
-		h.Fatalf("%v", err)
-	}
+	h.must(err)
 	room, err := guarded.Open("soak", nil)
-	if err != nil {
-		h.Fatalf("%v", err)
-	}
-	h.Cleanup(func() {
-		if err := room.Close(); err != nil {
-			h.Logf("gateways: %v", err)
-		}
-	})
+	h.must(err)
+	h.closing("gateways", room.Close)
 	program := cfg.Gateway
 	if program == "" {
 		program = filepath.Join(room.Dir(), "gateway")
-		if err := testenv.Build(h.ctx, program, nil); err != nil {
-			h.Fatalf("%v", err)
-		}
+		h.must(testenv.Build(h.ctx, program, nil))
 	}
 	g := &gateways{h: h, room: room}
 	for _, name := range []string{"a", "b"} {
-		port, err := guarded.FreePort()
-		if err != nil {
-			h.Fatalf("%v", err)
-		}
-		listen := fmt.Sprintf("127.0.0.1:%d", port)
-		node := &gateway{name: name, url: "ws://" + listen + "/ws", args: []string{
-			program, "serve", "--node-id=" + name, "--listen=" + listen, "--admin-listen=127.0.0.1:0", "--store=" + pg.URL(database), chain,
-			"--unknown-ttl=" + cfg.UnknownTTL.String(), "--hold-ttl=" + cfg.HoldTTL.String(), "--chain-gap-after=" + cfg.GapAfter.String(),
-			"--lease-ttl=" + cfg.LeaseTTL.String(), "--chain-timeout=2s", "--log-format=text",
+		listen, err := guarded.FreeAddr()
+		h.must(err)
+		node := &gateway{name: name, listen: listen, config: testenv.Config{
+			Program: program, Log: name + ".log", Env: []string{"GORACE=halt_on_error=1"}, Args: []string{
+				"--node-id=" + name, "--listen=" + listen, "--store=" + pg.URL(database), chain,
+				"--unknown-ttl=" + unknownTTL.String(), "--hold-ttl=" + holdTTL.String(), "--chain-gap-after=" + gapAfter.String(),
+				"--lease-ttl=" + leaseTTL.String(), "--chain-timeout=2s", "--log-format=text",
+			},
 		}}
 		g.nodes = append(g.nodes, node)
-		h.Cleanup(func() { g.keepLog(node, cfg.Logs) })
+		if cfg.Logs != "" {
+			h.closing("keep the log of gateway "+name, func() error { return node.keepLog(cfg.Logs) })
+		}
 		g.start(node)
 	}
 	return g
@@ -81,18 +64,17 @@ func startGateways(h *host, cfg Config, chain string) *gateways {
 
 func (g *gateways) urls() (urls []string) {
 	for _, n := range g.nodes {
-		urls = append(urls, n.url)
+		urls = append(urls, "ws://"+n.listen+"/ws")
 	}
 	return urls
 }
 
+// start does not wait until the gateway serves: its clients do.
 func (g *gateways) start(n *gateway) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	process, err := g.room.Start(n.name+".log", []string{"GORACE=halt_on_error=1"}, n.args...)
-	if err != nil {
-		g.h.Fatalf("start gateway %s: %v", n.name, err)
-	}
+	process, err := testenv.Begin(g.room, n.config)
+	g.h.must(err)
 	n.process = process
 }
 
@@ -105,7 +87,7 @@ func (g *gateways) kill(n *gateway) {
 		g.h.Fatalf("gateway %s has ended by itself: %v\n%s", n.name, n.process.Err(), n.process.LogTail(4000))
 	default:
 	}
-	if err := n.process.End(syscall.SIGKILL, 10*time.Second); err != nil {
+	if err := n.process.Kill(); err != nil {
 		g.h.Logf("kill gateway %s: %v", n.name, err)
 	}
 }
@@ -114,10 +96,8 @@ func (g *gateways) kill(n *gateway) {
 func (g *gateways) stop() (errs []string) {
 	for _, n := range g.nodes {
 		n.mu.Lock()
-		if err := n.process.End(syscall.SIGTERM, 30*time.Second); err != nil {
+		if err := n.process.Stop(); err != nil {
 			errs = append(errs, fmt.Sprintf("gateway %s: %v", n.name, err))
-		} else if err := n.process.Err(); err != nil {
-			errs = append(errs, fmt.Sprintf("gateway %s ended with %v", n.name, err))
 		}
 		n.mu.Unlock()
 	}
@@ -125,15 +105,30 @@ func (g *gateways) stop() (errs []string) {
 }
 
 // keepLog copies a gateway's log to a folder that outlives the run.
-func (g *gateways) keepLog(n *gateway, folder string) {
-	if folder == "" {
-		return
+func (n *gateway) keepLog(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
 	}
-	err := os.MkdirAll(folder, 0o755)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "gateway-"+n.name+".log"), []byte(n.process.Log()), 0o644)
-	}
-	if err != nil {
-		g.h.Logf("keep the log of gateway %s: %v", n.name, err)
+	return os.WriteFile(filepath.Join(folder, "gateway-"+n.name+".log"), []byte(n.process.Log()), 0o644)
+}
+
+// killGateways kills them in turns until things are calm.
+func (s *soak) killGateways() {
+	r := s.draws(300)
+	for sleep(s.chaos, between(r, s.cfg.KillEvery*3/4, s.cfg.KillEvery*5/4)) {
+		victims := s.gateways.nodes[r.IntN(2):][:1]
+		if r.IntN(4) == 0 {
+			victims = s.gateways.nodes
+			s.count("kills of both gateways")
+		}
+		for _, v := range victims {
+			s.detail("kill -9 of gateway %s", v.name)
+			s.count("kills of gateways")
+			s.gateways.kill(v)
+		}
+		sleep(s.chaos, between(r, 300*time.Millisecond, 3*time.Second))
+		for _, v := range victims {
+			s.gateways.start(v)
+		}
 	}
 }

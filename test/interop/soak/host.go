@@ -41,13 +41,29 @@ func (h *host) Logf(format string, args ...any) {
 	fmt.Fprintf(h.out, "%6.1f  %s\n", time.Since(h.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Fatalf ends what calls it; within guard, that ends the run.
+// Fatalf ends what calls it; within spawn, that ends the run.
 func (h *host) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
+
+// must is Fatalf where there is an error.
+func (h *host) must(err error) {
+	if err != nil {
+		h.Fatalf("%v", err)
+	}
+}
 
 func (h *host) Cleanup(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cleanups = append(h.cleanups, f)
+}
+
+// closing closes something at the end.
+func (h *host) closing(what string, end func() error) {
+	h.Cleanup(func() {
+		if err := end(); err != nil {
+			h.Logf("%s: %v", what, err)
+		}
+	})
 }
 
 // try runs f and returns what Fatalf was called with in it.
@@ -78,10 +94,7 @@ func (h *host) spawn(f func()) {
 func (h *host) close() {
 	h.cancel(errEnded)
 	h.wg.Wait()
-	h.mu.Lock()
-	cleanups := slices.Clone(h.cleanups)
-	h.mu.Unlock()
-	for _, f := range slices.Backward(cleanups) {
+	for _, f := range slices.Backward(h.cleanups) { // nobody adds to them any more
 		f()
 	}
 }

@@ -13,40 +13,37 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx)
+	code, err := command(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 2
+	}
 	stop()
 	os.Exit(code)
 }
 
 // command runs for each of --who. The exit code is 1 when the gateway left anything to
 // be desired, 2 when there was no run.
-func command(ctx context.Context) int {
+func command(ctx context.Context) (code int, err error) {
 	cfg := defaultConfig()
-	who := flag.String("who", "gateway", "where nonces come from, with commas between: gateway, viem, ethers, redis; NAME+fresh sends again with a new nonce")
+	who := flag.String("who", "gateway",
+		"where nonces come from, with commas between: gateway, viem, ethers, redis; NAME+fresh sends again with a new nonce")
 	file := flag.String("report", "", "write the reports to this file as JSON")
+	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
 	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
 	flag.StringVar(&cfg.Lie, "lie", "", "it tells only lies whose names have this text")
-	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")
 	flag.IntVar(&cfg.Accounts, "accounts", cfg.Accounts, "accounts that pay")
-	flag.IntVar(&cfg.Workers, "workers", cfg.Workers, "workers")
-	flag.IntVar(&cfg.Rate, "rate", cfg.Rate, "payments in a second")
 	flag.StringVar(&cfg.Gateway, "gateway", "", "program of the gateway; built when empty")
-	flag.DurationVar(&cfg.UnknownTTL, "unknown-ttl", cfg.UnknownTTL, "the gateway's setting")
-	flag.DurationVar(&cfg.HoldTTL, "hold-ttl", cfg.HoldTTL, "the gateway's setting")
-	flag.DurationVar(&cfg.GapAfter, "chain-gap-after", cfg.GapAfter, "the gateway's setting")
-	flag.DurationVar(&cfg.LeaseTTL, "lease-ttl", cfg.LeaseTTL, "the gateway's setting")
 	flag.DurationVar(&cfg.KillEvery, "kill-every", cfg.KillEvery, "how long a gateway lives, about")
 	flag.DurationVar(&cfg.BlockTime, "block-time", cfg.BlockTime, "time between blocks")
-	flag.DurationVar(&cfg.Sweep, "sweep", cfg.Sweep, "how often the watcher asks for all accounts")
 	flag.StringVar(&cfg.Logs, "logs", "", "folder for the gateways' logs")
 	flag.BoolVar(&cfg.Verbose, "v", false, "say everything that goes wrong")
 	flag.Parse()
 
 	var reports []*Report
-	code := 0
 	first := cfg.Seed
 	for name := range strings.SplitSeq(*who, ",") {
 		cfg.Who, cfg.Fresh = strings.CutSuffix(name, "+fresh")
@@ -54,8 +51,7 @@ func command(ctx context.Context) int {
 			cfg.Seed = first + uint64(i)
 			report, err := run(ctx, cfg, os.Stderr)
 			if err != nil {
-				fmt.Fprintln(os.Stderr, name+":", err)
-				return 2
+				return 0, fmt.Errorf("%s: %w", name, err)
 			}
 			report.WriteText(os.Stdout)
 			reports = append(reports, report)
@@ -65,15 +61,12 @@ func command(ctx context.Context) int {
 		}
 	}
 	fmt.Printf("\n%s", Table(reports))
-	if *file != "" {
-		text, err := json.MarshalIndent(reports, "", "  ")
-		if err == nil {
-			err = os.WriteFile(*file, append(text, '\n'), 0o644)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 2
-		}
+	if *file == "" {
+		return code, nil
 	}
-	return code
+	text, err := json.MarshalIndent(reports, "", "  ")
+	if err != nil {
+		return code, err
+	}
+	return code, os.WriteFile(*file, append(text, '\n'), 0o644)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,25 +17,21 @@ import (
 
 // Config says what a run is like.
 type Config struct {
-	Who      string // gateway, viem, ethers or redis
-	Chain    string // geth or anvil
-	Liar     bool   // the gateway has a third node, which lies at times
-	Lie      string // what the names of its lies have
-	Duration time.Duration
-	Seed     uint64
-	Accounts int
-	Workers  int
-	Rate     int // payments that come in a second
+	Who       string // gateway, viem, ethers or redis
+	Chain     string // geth or anvil
+	Liar      bool   // the gateway has a third node, which lies at times
+	Lie       string // what the names of its lies have
+	Duration  time.Duration
+	Seed      uint64
+	Accounts  int
+	KillEvery time.Duration // how long a gateway lives, about
+	BlockTime time.Duration
 
 	// Of sources other than the gateway. Fresh: a payment whose sending has failed is tried
 	// again with another nonce, as programs do that keep no journal.
 	Fresh bool
 
-	Gateway                                 string // its program; built when empty
-	UnknownTTL, HoldTTL, GapAfter, LeaseTTL time.Duration
-	KillEvery, BlockTime                    time.Duration
-	Sweep                                   time.Duration // how often the watcher asks for all accounts
-
+	Gateway string // its program; built when empty
 	Logs    string // a folder for the gateways' logs; none when empty
 	Verbose bool
 }
@@ -43,14 +39,22 @@ type Config struct {
 // defaultConfig is the settings of a full run.
 func defaultConfig() Config {
 	return Config{
-		Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, Workers: 8, Rate: 20,
-		UnknownTTL: 15 * time.Second, HoldTTL: 5 * time.Second, GapAfter: 4 * time.Second, LeaseTTL: 2 * time.Second,
-		KillEvery: 20 * time.Second, BlockTime: time.Second, Sweep: 10 * time.Second,
+		Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50,
+		KillEvery: 20 * time.Second, BlockTime: time.Second,
 	}
 }
 
-// maxWaiting bounds the queue: while more payments wait, no new ones come.
-const maxWaiting = 2000
+const (
+	workers    = 8
+	rate       = 20   // payments that come in a second
+	maxWaiting = 2000 // while more payments wait, no new ones come
+
+	// Settings of the gateway.
+	unknownTTL, holdTTL, gapAfter, leaseTTL = 15 * time.Second, 5 * time.Second, 4 * time.Second, 2 * time.Second
+
+	sweepEvery = 10 * time.Second // how often the watcher asks for all accounts
+	patience   = 60 * time.Second // how long a drain goes on without a payment that is new on the chain
+)
 
 // soak is a run.
 type soak struct {
@@ -58,34 +62,40 @@ type soak struct {
 	cfg      Config
 	chain    *view
 	nodes    nodes
-	queue    *queue
-	journal  *journal
+	ledger   *ledger
 	gateways *gateways // nil without
 	managers *managers // nil with gateways
-	counts   counts
-	events   tally
 
 	chaos  context.Context // ends when things are to be calm
 	toCalm context.CancelFunc
 	calm   atomic.Bool
 
-	oopsMu sync.Mutex
-	oopses []string // what must not happen, and is no matter of the chain
+	noteMu   sync.Mutex // guards what follows
+	happened map[string]int
+	oopses   []string // what must not happen, and is no matter of the chain
 }
 
-// tally counts by name.
-type tally struct {
-	mu sync.Mutex
-	n  map[string]int
+// count counts by name.
+func (s *soak) count(name string) {
+	s.noteMu.Lock()
+	defer s.noteMu.Unlock()
+	s.happened[name]++
 }
 
-func (t *tally) add(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.n == nil {
-		t.n = make(map[string]int)
+// oops notes what must not happen.
+func (s *soak) oops(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.Logf("MUST NOT HAPPEN: %s", text)
+	s.noteMu.Lock()
+	defer s.noteMu.Unlock()
+	s.oopses = append(s.oopses, text)
+}
+
+// detail is a line of a verbose log.
+func (s *soak) detail(format string, args ...any) {
+	if s.cfg.Verbose {
+		s.Logf(format, args...)
 	}
-	t.n[name]++
 }
 
 // run runs and reports. An error says that there was no run, not that it found something.
@@ -105,7 +115,7 @@ func run(ctx context.Context, cfg Config, out io.Writer) (report *Report, err er
 }
 
 func start(h *host, cfg Config) *soak {
-	s := &soak{host: h, cfg: cfg, queue: newQueue(), journal: newJournal()}
+	s := &soak{host: h, cfg: cfg, ledger: newLedger(), happened: make(map[string]int)}
 	s.chaos, s.toCalm = context.WithCancel(h.ctx)
 	chain, accounts := startGround(h, cfg)
 	s.chain = newView(chain, accounts)
@@ -118,19 +128,29 @@ func start(h *host, cfg Config) *soak {
 			if urls += "," + liar.URL(); cfg.Seed%2 == 0 { // then blocks are read from it
 				urls = liar.URL() + "," + proxies[0].WS() + "," + proxies[1].URL()
 			}
-			h.spawn(func() { s.lie(liar) })
+			told := slices.DeleteFunc(slices.Clone(lies), func(t trouble) bool { return !strings.Contains(t.name, cfg.Lie) })
+			if len(told) == 0 {
+				h.Fatalf("no lie has %q in its name", cfg.Lie)
+			}
+			h.spawn(func() {
+				s.haunt("the node that lies", liar, s.draws(150), told,
+					[2]time.Duration{500 * time.Millisecond, 3 * time.Second}, [2]time.Duration{2 * time.Second, 8 * time.Second})
+			})
 		}
 		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", chain.ChainID(), urls))
 	} else {
 		s.managers = startManagers(h, cfg, chain, proxies)
 	}
-	s.Logf("%s: seed %d, %d accounts, %d workers, %v", cfg.name(), cfg.Seed, cfg.Accounts, cfg.Workers, cfg.Duration)
+	s.Logf("%s: seed %d, %d accounts, %d workers, %v", cfg.name(), cfg.Seed, cfg.Accounts, workers, cfg.Duration)
 	h.spawn(s.mine)
-	for id := range cfg.Workers {
+	for id := range workers {
 		h.spawn((&worker{s, id}).run)
 	}
 	for i, p := range proxies {
-		h.spawn(func() { s.haunt(i, p) })
+		h.spawn(func() {
+			s.haunt(fmt.Sprint("node ", i), p, s.draws(uint64(100+i)), troubles,
+				[2]time.Duration{1 * time.Second, 4 * time.Second}, [2]time.Duration{1 * time.Second, 5 * time.Second})
+		})
 	}
 	if s.gateways != nil {
 		h.spawn((&watcher{soak: s, mending: make([]sync.Mutex, cfg.Accounts)}).watch)
@@ -164,55 +184,53 @@ func (s *soak) toTheEnd() *Report {
 	return s.look(ended)
 }
 
-// produce puts payments of any account into the queue.
+// produce has payments of any account come.
 func (s *soak) produce() {
-	r := rand.New(rand.NewPCG(s.cfg.Seed, 400))
-	tick := time.NewTicker(time.Second / time.Duration(s.cfg.Rate))
+	r := s.draws(400)
+	tick := time.NewTicker(time.Second / rate)
 	defer tick.Stop()
 	end := time.NewTimer(s.cfg.Duration)
 	defer end.Stop()
-	progress := time.NewTicker(10 * time.Second)
-	defer progress.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-end.C:
 			return
-		case <-progress.C:
-			s.progress()
 		case <-tick.C:
-			if _, _, waiting := s.queue.size(); waiting < maxWaiting {
-				s.queue.add(r.IntN(s.cfg.Accounts))
-			}
+		}
+		if _, _, waiting := s.ledger.size(); waiting < maxWaiting {
+			s.ledger.add(r.IntN(s.cfg.Accounts))
+		}
+		if n%(10*rate) == 0 {
+			s.progress()
 		}
 	}
 }
 
 func (s *soak) progress() {
-	all, open, waiting := s.queue.size()
-	s.Logf("payments %d, on the chain %d, open %d, waiting %d; crashes %d, kills %d, repairs %d", all, s.chain.executed(), open, waiting,
-		s.counts.crashes.Load(), s.counts.kills.Load(), s.counts.repairs.Load())
+	all, undone, waiting := s.ledger.size()
+	s.noteMu.Lock()
+	crashes, kills := s.happened["crashes of workers"], s.happened["kills of gateways"]
+	s.noteMu.Unlock()
+	s.Logf("payments %d, not done %d, waiting %d; crashes %d, kills %d; block %d", all, undone, waiting, crashes, kills, s.chain.height())
 }
-
-// patience is how long a drain goes on without a payment that is new on the chain.
-const patience = 60 * time.Second
 
 // drain waits until all payments are done, as long as some become so.
 func (s *soak) drain() bool {
-	open, last := -1, time.Now()
-	for n := 0; s.ctx.Err() == nil; n++ {
-		_, now, _ := s.queue.size()
-		if now == 0 {
+	before, last := -1, time.Now()
+	for n := 1; s.ctx.Err() == nil; n++ {
+		_, undone, _ := s.ledger.size()
+		if undone == 0 {
 			return true
 		}
-		if now != open {
-			open, last = now, time.Now()
+		if undone != before {
+			before, last = undone, time.Now()
 		}
 		if time.Since(last) > patience {
 			return false
 		}
-		if n%50 == 49 {
+		if n%50 == 0 {
 			s.progress()
 		}
 		sleep(s.ctx, 200*time.Millisecond)
@@ -224,46 +242,41 @@ func (s *soak) drain() bool {
 // the nonces that were given back last.
 func (s *soak) closeAccounts() bool {
 	s.Logf("one more payment from each account")
-	last := make([]*payment, s.cfg.Accounts)
-	for account := range last {
-		last[account] = s.queue.add(account)
-		s.counts.closing.Add(1)
-	}
-	return s.closeAtGateway(last)
-}
-
-func (s *soak) closeAtGateway(last []*payment) bool {
 	c, err := s.dialGateways(s.ctx, 1)
 	if err != nil {
 		s.oops("after the run no gateway answers: %v", err)
 		return false
 	}
 	defer c.Close()
+	last := make([]*payment, s.cfg.Accounts)
+	for account := range last {
+		last[account] = s.oneMore(account)
+	}
 	deadline := time.Now().Add(2 * patience)
 	for ; time.Now().Before(deadline) && s.ctx.Err() == nil; sleep(s.ctx, time.Second) {
 		ready := true
 		for account, p := range last {
-			if !s.queue.isDone(p) {
+			if !s.ledger.isDone(p) {
 				ready = false
 				continue
 			}
 			status, err := c.Status(s.ctx, s.signer(account))
-			switch {
-			case err != nil:
-				ready = false
-			case status.Released > 0:
-				last[account] = s.queue.add(account)
-				s.counts.closing.Add(1)
-				ready = false
-			case status.Held > 0 || status.Unknown > 0 || uint64(status.Next) != s.chain.Nonce(s.chain.all[account].Address):
-				ready = false
+			if err == nil && status.Released > 0 {
+				last[account] = s.oneMore(account)
 			}
+			ready = ready && err == nil && status.Released+status.Held+status.Unknown == 0 &&
+				uint64(status.Next) == s.chain.Nonce(s.chain.all[account].Address)
 		}
 		if ready {
 			return s.drain()
 		}
 	}
 	return false
+}
+
+func (s *soak) oneMore(account int) *payment {
+	s.count("payments to close accounts")
+	return s.ledger.add(account)
 }
 
 // signer is the name of an account at a gateway.
@@ -286,20 +299,4 @@ func (s *soak) connect(ctx context.Context, worker int) (source, error) {
 		return nil, err
 	}
 	return &gatewaySource{s, c}, nil
-}
-
-// oops notes what must not happen.
-func (s *soak) oops(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	s.Logf("MUST NOT HAPPEN: %s", text)
-	s.oopsMu.Lock()
-	defer s.oopsMu.Unlock()
-	s.oopses = append(s.oopses, text)
-}
-
-// detail is a line of a verbose log.
-func (s *soak) detail(format string, args ...any) {
-	if s.cfg.Verbose {
-		s.Logf(format, args...)
-	}
 }

@@ -10,10 +10,9 @@ import (
 
 // ticket is a nonce that a worker was given.
 type ticket struct {
-	nonce    uint64
-	hold     client.Hold
-	deadline time.Time // when the hold ends; zero: never
-	style    style
+	nonce uint64
+	hold  client.Hold
+	style style
 }
 
 // source is where a worker's nonces come from: the connection of one worker, which it
@@ -28,6 +27,8 @@ type source interface {
 	used(ctx context.Context, t ticket, hash string) error
 	// back says that none was sent and none will be. recorded: record was called.
 	back(ctx context.Context, t ticket, recorded bool) error
+	// extend has the nonce be held for longer.
+	extend(ctx context.Context, t ticket, hold time.Duration)
 	// failed says that sending has failed, or takes very long.
 	failed(ctx context.Context, t ticket)
 	// close ends all calls.
@@ -40,3 +41,124 @@ var (
 	errCrash     = errors.New("the worker has crashed")
 	errEnded     = errors.New("the run has ended")
 )
+
+// gatewaySource is a worker's connection to the gateways.
+type gatewaySource struct {
+	*soak
+	c *client.Client
+}
+
+// dialGateways connects to whichever gateway answers first.
+func (s *soak) dialGateways(ctx context.Context, first int) (*client.Client, error) {
+	urls := s.gateways.urls()
+	first %= len(urls)
+	return client.Dial(ctx, urls[first], client.Config{
+		URLs: append(urls[first+1:len(urls):len(urls)], urls[:first]...), DialTimeout: 2 * time.Second,
+		BackoffMin: 50 * time.Millisecond, BackoffMax: 500 * time.Millisecond, RetryMax: 300 * time.Millisecond,
+		MaxElapsed: 4 * time.Second, MarkTimeout: 4 * time.Second, EventBuffer: 4096,
+	})
+}
+
+func (g *gatewaySource) close() { _ = g.c.Close() }
+
+// ended has errEndedHold match a conflict: the hold of that request id has ended.
+func ended(err error) error {
+	if errors.Is(err, client.ErrConflict) {
+		return errors.Join(errEndedHold, err)
+	}
+	return err
+}
+
+func (g *gatewaySource) take(ctx context.Context, p *payment, plan plan) (ticket, error) {
+	request := client.AllocateRequest{Signer: g.signer(p.account), RecordFirst: plan.first}
+	if plan.named {
+		request.RequestID = plan.requestID
+	}
+	a, err := g.c.Allocate(ctx, request)
+	if err != nil {
+		return ticket{}, ended(err)
+	}
+	return g.ticket(&a, plan), nil
+}
+
+func (g *gatewaySource) ticket(a *client.Allocation, plan plan) ticket {
+	if a.Reissued != nil {
+		g.count("handed out again")
+	}
+	return ticket{nonce: uint64(a.Nonce), hold: a.Hold(), style: plan.style}
+}
+
+// record asks until it is known whether the transaction may be sent.
+func (g *gatewaySource) record(ctx context.Context, t ticket, hash string) error {
+	for {
+		_, err := g.c.MarkSigned(ctx, t.hold, hash)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, client.ErrConflict), errors.Is(err, client.ErrNotFound):
+			return errors.Join(errRefused, err)
+		case errors.Is(err, client.ErrInvalidParams):
+			g.oops("nonce_markSigned: %v", err)
+			return errors.Join(errRefused, err)
+		case !sleep(ctx, 200*time.Millisecond):
+			return err
+		}
+	}
+}
+
+// used tries a few times; a worker that has no luck forgets it.
+func (g *gatewaySource) used(ctx context.Context, t ticket, hash string) (err error) {
+	for range 3 {
+		_, err = g.c.MarkUsed(ctx, t.hold, hash)
+		if errors.Is(err, client.ErrConflict) {
+			g.count("marks in conflict")
+			return err
+		}
+		if err == nil || !sleep(ctx, 200*time.Millisecond) {
+			return err
+		}
+	}
+	return err
+}
+
+func (g *gatewaySource) back(ctx context.Context, t ticket, recorded bool) error {
+	var options []client.MarkOption
+	if recorded {
+		options = append(options, client.Unsent())
+	}
+	_, err := g.c.MarkRecyclable(ctx, t.hold, "not sent", options...)
+	return ended(err)
+}
+
+func (g *gatewaySource) failed(context.Context, ticket) {}
+
+func (g *gatewaySource) extend(ctx context.Context, t ticket, hold time.Duration) {
+	_, _ = g.c.Extend(ctx, t.hold, hold)
+}
+
+// within executes spend in WithNonce.
+func (g *gatewaySource) within(ctx context.Context, p *payment, plan plan,
+	spend func(context.Context, ticket, func(string) error) (string, error)) error {
+	options := client.NonceOptions{RecordFirst: plan.first}
+	if plan.named {
+		options.RequestID = plan.requestID
+	}
+	err := g.c.WithNonce(ctx, g.signer(p.account), options, func(ctx context.Context, n *client.HeldNonce) (string, error) {
+		var record func(string) error
+		if plan.first {
+			record = func(hash string) error {
+				err := n.Signed(ctx, hash)
+				if errors.Is(err, client.ErrConflict) {
+					return errors.Join(errRefused, err)
+				}
+				return err
+			}
+		}
+		hash, err := spend(ctx, g.ticket(&n.Allocation, plan), record)
+		if err == nil && plan.mishap == forget {
+			return "", errors.New("forgotten")
+		}
+		return hash, err
+	})
+	return ended(err)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/big"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,14 @@ import (
 	"noncegate/wire"
 )
 
-// watcher is an owner of the journal, no worker.
+// watcherID is the watcher's as an owner of the journal; it is no worker.
 const watcherID = 1 << 10
+
+// mendEvery is how long a repair has until the watcher looks whether it has helped.
+const mendEvery = 5 * time.Second
+
+// shown are the events that a verbose log has.
+var shown = []string{wire.EventGap, wire.EventGapClosed, wire.EventExternal, wire.EventReorg}
 
 // watcher repairs gaps. It is told of them once, and now and then asks for all accounts:
 // it may have missed an event, and nobody tells of an account whose gateway has died until
@@ -27,13 +34,11 @@ type watcher struct {
 // watch lives until the run ends.
 func (s *watcher) watch() {
 	for s.ctx.Err() == nil {
-		c, err := s.dialGateways(s.ctx, 0)
-		if err != nil {
-			sleep(s.ctx, 200*time.Millisecond)
-			continue
+		if c, err := s.dialGateways(s.ctx, 0); err == nil {
+			s.watchWith(&gatewaySource{s.soak, c})
+			_ = c.Close()
 		}
-		s.watchWith(&gatewaySource{s.soak, c})
-		_ = c.Close()
+		sleep(s.ctx, 200*time.Millisecond)
 	}
 }
 
@@ -42,11 +47,10 @@ func (s *watcher) watchWith(g *gatewaySource) {
 	defer cancel()
 	sub, err := g.c.Subscribe(ctx)
 	if err != nil {
-		sleep(s.ctx, 200*time.Millisecond)
 		return
 	}
 	defer sub.Close()
-	tick := time.NewTicker(s.cfg.Sweep)
+	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -60,12 +64,15 @@ func (s *watcher) watchWith(g *gatewaySource) {
 			if !ok {
 				return
 			}
-			s.counts.missed.Add(e.Missed)
 			if e.Gap || e.Missed > 0 {
+				s.count("times that events were missed")
 				all.Go(func() { s.sweep(g) })
 			}
 			if e.Type != "" {
-				s.events.add(e.Type)
+				s.count("event: " + e.Type)
+			}
+			if e.TxHash == noHash {
+				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
 			}
 			if e.TxHash == noHash {
 				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
@@ -74,7 +81,7 @@ func (s *watcher) watchWith(g *gatewaySource) {
 			if known && e.Type == wire.EventGap {
 				all.Go(func() { s.mend(g, account) })
 			}
-			if e.Type == wire.EventGap || e.Type == wire.EventGapClosed || e.Type == wire.EventExternal || e.Type == wire.EventReorg {
+			if slices.Contains(shown, e.Type) {
 				s.detail("%s of account %d: %d attempt %d %s %s", e.Type, account, e.Nonce, e.Attempt, e.TxHash, e.Reason)
 			}
 		}
@@ -92,34 +99,30 @@ func (s *watcher) sweep(g *gatewaySource) {
 	}
 }
 
-// mendEvery is how long a repair has until the watcher looks whether it has helped.
-const mendEvery = 5 * time.Second
-
 // mend repairs an account until it has no gap.
 func (s *watcher) mend(g *gatewaySource, account int) {
 	if !s.mending[account].TryLock() {
 		return
 	}
 	defer s.mending[account].Unlock()
-	for s.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, 8*time.Second)
-		gap, err := s.hasGap(ctx, g, account)
-		if err == nil && !gap || errors.Is(err, client.ErrClosed) {
-			cancel()
-			return
-		}
-		if err == nil {
-			s.repair(ctx, g, account)
-		}
-		cancel()
+	for s.ctx.Err() == nil && s.repaired(g, account) {
 		sleep(s.ctx, mendEvery)
 	}
 }
 
-// hasGap asks for an account's gap.
-func (s *watcher) hasGap(ctx context.Context, g *gatewaySource, account int) (bool, error) {
+// repaired repairs an account that has a gap, and reports whether it is to be looked at again.
+func (s *watcher) repaired(g *gatewaySource, account int) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, 8*time.Second)
+	defer cancel()
 	status, err := g.c.Status(ctx, s.signer(account))
-	return err == nil && status.Chain != nil && status.Chain.Gap != nil, err
+	if err != nil {
+		return !errors.Is(err, client.ErrClosed)
+	}
+	if status.Chain == nil || status.Chain.Gap == nil {
+		return false
+	}
+	s.repair(ctx, g, account)
+	return true
 }
 
 // repair takes the nonce that blocks an account and sends the transaction of it that the
@@ -128,31 +131,27 @@ func (s *watcher) repair(ctx context.Context, g *gatewaySource, account int) {
 	got, err := g.c.Repair(ctx, client.RepairRequest{Signer: s.signer(account)})
 	if err != nil {
 		if !errors.Is(err, client.ErrConflict) && !errors.Is(err, client.ErrNotFound) {
-			s.counts.repairsFailed.Add(1)
+			s.count("repairs that failed")
 		}
 		s.detail("repair of account %d: %v", account, err)
 		return
 	}
-	s.counts.repairs.Add(1)
 	t := ticket{nonce: uint64(got.Nonce), hold: got.Hold()}
-	e, tx := s.journal.toRepair(place{account, t.nonce}, got.TxHashes)
+	e, tx := s.ledger.toRepair(place{account, t.nonce}, got.TxHashes)
 	if e == nil {
 		tx = s.chain.Sign(s.chain.all[account], chaintest.Payment{
 			Nonce: t.nonce, To: s.chain.all[account].Address, Value: new(big.Int), Bump: 40,
 		})
-		e = s.journal.write(&entry{owner: watcherID, account: account, ticket: t}, tx)
-		s.counts.repairsCancelled.Add(1)
+		e = s.ledger.write(&entry{owner: watcherID, account: account, ticket: t}, tx)
+		s.count("repairs by cancelling")
 	} else {
-		s.counts.repairsResent.Add(1)
+		s.count("repairs by sending again")
 	}
 	s.detail("repair of account %d nonce %d (was %+v, hashes %d): %v", account, t.nonce, got.Was, len(got.TxHashes), tx.Hash())
 	// Whatever is sent now was recorded, or can be mined by its worker anyway.
 	if err := g.record(ctx, t, tx.Hash().Hex()); err != nil && e.owner == watcherID {
-		s.journal.drop(e, false)
+		s.ledger.drop(e, false)
 		return
 	}
-	if tx = s.journal.toSend(e); tx != nil {
-		out := s.nodes.send(ctx, tx)
-		s.counts.sends[out].Add(1)
-	}
+	s.send(ctx, e)
 }

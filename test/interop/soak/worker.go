@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/rand/v2"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ethereum/go-ethereum/core/types"
@@ -15,12 +16,82 @@ import (
 	"noncegate/test/interop/chaintest"
 )
 
-// parallel is how many payments a worker has in its hands at a time, besides those that
-// were sent and are not mined.
-const parallel = 4
+const (
+	// parallel is how many payments a worker has in its hands at a time, besides those that
+	// were sent and are not mined.
+	parallel = 4
+
+	firstResend = 8 * time.Second // when a transaction that is not mined is sent again
+	maxResend   = time.Minute     // how long it takes at most until the next time
+	bumpAfter   = 2 * time.Second
+	stuckAfter  = 20 * time.Second // when a source is told that something is wrong
+)
+
+// style is how a payment takes its nonce.
+type style struct {
+	first  bool // record the hash, then send; else send, then mark
+	within bool // by client.WithNonce
+}
+
+// mishap is what goes wrong with the worker itself.
+type mishap string
+
+const (
+	fine          mishap = "none"
+	crashTaken    mishap = "crash before signing"
+	crashWritten  mishap = "crash before recording"
+	crashRecorded mishap = "crash before sending"
+	crashSent     mishap = "crash before marking"
+	late          mishap = "late" // is done with signing when the hold is over
+	slow          mishap = "slow, extended"
+	twice         mishap = "sent twice" // to all nodes
+	bump          mishap = "replaced"   // with higher fees
+	forget        mishap = "not marked"
+	signFails     mishap = "not signed"
+)
+
+// shares are how many of 1000 payments meet each mishap.
+var shares = []struct {
+	mishap
+	of1000 int
+}{
+	{crashTaken, 5}, {crashWritten, 5}, {crashRecorded, 5}, {crashSent, 5},
+	{late, 40}, {slow, 15}, {twice, 60}, {bump, 60}, {forget, 60}, {signFails, 30},
+}
+
+// plan is what a payment does in one run.
+type plan struct {
+	style
+	named     bool // with a request id
+	requestID string
+	mishap    mishap
+	pause     time.Duration // of late and slow, beyond the hold
+}
+
+// planOf draws what a payment does: how it takes its nonce for each generation, what goes
+// wrong for each run.
+func planOf(seed, id uint64, generation, runs int, calm bool) plan {
+	r := rand.New(rand.NewPCG(seed, id<<16|uint64(generation)))
+	p := plan{named: r.IntN(2) == 0, requestID: fmt.Sprintf("payment-%d-%d", id, generation), mishap: fine}
+	n := r.IntN(100)
+	p.style = style{first: n < 45 || n >= 88, within: n >= 75}
+	if calm {
+		return p
+	}
+	r = rand.New(rand.NewPCG(seed+1, id<<16|uint64(runs)))
+	n = r.IntN(1000)
+	for _, s := range shares {
+		if n -= s.of1000; n < 0 {
+			p.mishap = s.mishap
+			break
+		}
+	}
+	p.pause = time.Duration(500+r.IntN(3000)) * time.Millisecond
+	return p
+}
 
 // worker executes payments. All of it but its number is lost when it crashes; what
-// survives is in the queue and in the journal.
+// survives is in the ledger.
 type worker struct {
 	*soak
 	id int
@@ -54,16 +125,11 @@ func (w *incarnation) live() {
 	stop := context.AfterFunc(w.ctx, w.source.close)
 	defer w.source.close()
 	defer stop()
-	live := w.journal.crashed(w.id)
-	for _, p := range w.queue.claimed(w.id) {
-		if !live[p] {
-			w.queue.back(p, false, 0)
-		}
-	}
+	w.ledger.crashed(w.id)
 	var all sync.WaitGroup
 	for range parallel {
 		all.Go(func() {
-			for p := w.queue.take(w.ctx, w.id); p != nil; p = w.queue.take(w.ctx, w.id) {
+			for p := w.ledger.take(w.ctx, w.id); p != nil; p = w.ledger.take(w.ctx, w.id) {
 				w.pay(p)
 			}
 		})
@@ -77,7 +143,7 @@ func (w *incarnation) crash(p plan, at mishap) bool {
 	if p.mishap != at {
 		return false
 	}
-	w.counts.crashes.Add(1)
+	w.count("crashes of workers")
 	w.cancel(errCrash)
 	return true
 }
@@ -85,19 +151,19 @@ func (w *incarnation) crash(p plan, at mishap) bool {
 // pay takes a nonce for a payment and sends its transaction, if nothing goes wrong.
 func (w *incarnation) pay(p *payment) {
 	plan := planOf(w.cfg.Seed, p.id, p.generation, p.runs, w.calm.Load())
-	w.counts.mishaps[plan.mishap].Add(1)
+	w.count("payment: " + string(plan.mishap))
 	var err error
-	if g, ok := w.source.(*gatewaySource); ok && (plan.style == within || plan.style == withinFirst) {
+	if g, ok := w.source.(*gatewaySource); ok && plan.within {
 		err = g.within(w.ctx, p, plan, func(ctx context.Context, t ticket, record func(hash string) error) (string, error) {
 			return w.spend(ctx, p, plan, t, record)
 		})
 	} else {
 		err = w.steps(p, plan)
 	}
-	if w.ctx.Err() != nil || w.journal.leave(p, w.id) {
+	if w.ctx.Err() != nil || w.ledger.leave(p, w.id) {
 		return // it is found again, or followed
 	}
-	w.queue.back(p, errors.Is(err, errEndedHold) || errors.Is(err, errRefused) || p.runs%2 == 0, 200*time.Millisecond)
+	w.ledger.back(p, errors.Is(err, errEndedHold) || errors.Is(err, errRefused) || p.runs%2 == 0, 200*time.Millisecond)
 }
 
 // steps is what WithNonce does, by hand.
@@ -107,7 +173,7 @@ func (w *incarnation) steps(p *payment, plan plan) error {
 		return err
 	}
 	var record func(string) error
-	if plan.style == recordFirst {
+	if t.style.first {
 		record = func(hash string) error { return w.source.record(w.ctx, t, hash) }
 	}
 	hash, err := w.spend(w.ctx, p, plan, t, record)
@@ -138,12 +204,12 @@ func (w *incarnation) spend(ctx context.Context, p *payment, plan plan, t ticket
 		return "", fmt.Errorf("%w: the key is out of reach", client.ErrNotSent)
 	}
 	tx := w.sign(p, t.nonce, 0)
-	e := w.journal.write(&entry{owner: w.id, payment: p, account: p.account, ticket: t, bump: plan.mishap == bump}, tx)
+	e := w.ledger.write(&entry{owner: w.id, payment: p, account: p.account, ticket: t, bump: plan.mishap == bump}, tx)
 	if w.crash(plan, crashWritten) {
 		return "", errCrash
 	}
 	if record != nil {
-		if err := w.recordFirst(ctx, e, plan, record, tx); err != nil {
+		if err := w.recordFirst(e, plan, record(tx.Hash().Hex())); err != nil {
 			return "", err
 		}
 	}
@@ -153,67 +219,67 @@ func (w *incarnation) spend(ctx context.Context, p *payment, plan plan, t ticket
 	return tx.Hash().Hex(), w.firstSend(ctx, e, plan)
 }
 
-// recordFirst records a hash. Where that is refused, the transaction must not be sent.
-func (w *incarnation) recordFirst(ctx context.Context, e *entry, plan plan, record func(string) error, tx *types.Transaction) error {
-	err := record(tx.Hash().Hex())
-	switch {
-	case err == nil:
-		if plan.mishap == late {
-			w.counts.lateRecorded.Add(1)
-		}
-		return nil
-	case !errors.Is(err, errRefused):
+// recordFirst says what follows from recording a hash. Where that is refused, the transaction
+// must not be sent.
+func (w *incarnation) recordFirst(e *entry, plan plan, err error) error {
+	if err != nil && !errors.Is(err, errRefused) {
 		return err // it stays in the journal, and is asked about again
 	}
-	w.counts.recordRefused.Add(1)
 	if plan.mishap == late {
-		w.counts.lateRefused.Add(1)
+		w.count(fmt.Sprintf("late records, refused %t", err != nil))
 	}
-	if !w.journal.drop(e, false) {
+	if err == nil {
+		return nil
+	}
+	w.count("records refused")
+	if !w.ledger.drop(e, false) {
 		return nil // the watcher has sent it
 	}
 	return fmt.Errorf("%w: %w", client.ErrNotSent, err)
 }
 
+// send gives an entry's newest transaction to a node; ok is false where that must not be.
+func (w *soak) send(ctx context.Context, e *entry) (tx *types.Transaction, out outcome, ok bool) {
+	if tx = w.ledger.toSend(e); tx == nil {
+		return nil, "", false
+	}
+	out = w.nodes.send(ctx, tx, false)
+	w.count("sends " + string(out))
+	return tx, out, true
+}
+
 func (w *incarnation) firstSend(ctx context.Context, e *entry, plan plan) error {
-	tx := w.journal.toSend(e)
-	if tx == nil {
+	tx, out, ok := w.send(ctx, e)
+	if !ok {
 		return errUnsure
 	}
-	out := w.nodes.send(ctx, tx)
-	w.counts.sends[out].Add(1)
 	if w.crash(plan, crashSent) {
 		return errCrash
 	}
 	if plan.mishap == twice {
-		w.nodes.sendTwice(ctx, tx)
+		w.nodes.send(ctx, tx, true)
 		return nil
 	}
-	switch out {
-	case accepted:
+	if out == accepted {
 		return nil
-	case refused:
-		if w.journal.drop(e, true) {
-			return fmt.Errorf("%w: every node refused", client.ErrNotSent)
-		}
+	}
+	if out == refused && w.ledger.drop(e, true) {
+		return fmt.Errorf("%w: every node refused", client.ErrNotSent)
 	}
 	if w.cfg.Fresh {
-		w.journal.end(e, abandoned)
+		w.ledger.end(e, abandoned)
 	}
 	return errUnsure
 }
 
 // dawdle is the time that signing takes.
 func (w *incarnation) dawdle(ctx context.Context, plan plan, t ticket) bool {
-	hold := w.cfg.HoldTTL
 	switch plan.mishap {
 	case late:
-		return sleep(w.ctx, hold+plan.pause)
+		return sleep(w.ctx, holdTTL+plan.pause)
 	case slow:
-		if g, ok := w.source.(*gatewaySource); ok {
-			g.extend(ctx, t, 2*hold)
-		}
-		return sleep(ctx, hold/2+plan.pause)
+		w.source.extend(ctx, t, 2*holdTTL)
+		return sleep(ctx, holdTTL/2+plan.pause)
 	}
 	return true
 }
@@ -227,13 +293,88 @@ func (w *worker) sign(p *payment, nonce uint64, bump int) *types.Transaction {
 	})
 }
 
-// counts are what happened in a run.
-type counts struct {
-	crashes, calls, recordRefused, lateRefused, lateRecorded, markConflicts atomic.Int64
-	resends, bumps, deads, resets                                           atomic.Int64
-	kills, bothKilled, faults, drops, reorgs                                atomic.Int64
-	repairs, repairsResent, repairsCancelled, repairsFailed                 atomic.Int64
-	reissued, missed, closing                                               atomic.Int64
-	mishaps                                                                 [len(mishapNames)]atomic.Int64
-	sends                                                                   [4]atomic.Int64
+// follow looks after what the worker has sent until it is mined for good: it sends again
+// what is not mined, what a crash has left in the journal first, replaces what it means to
+// replace, and has a payment begin again whose nonce was used by another transaction.
+func (w *incarnation) follow() {
+	for sleep(w.ctx, 300*time.Millisecond) {
+		for _, g := range w.ledger.live(w.id) {
+			if w.ctx.Err() != nil {
+				return
+			}
+			w.look(g)
+		}
+	}
+}
+
+func (w *incarnation) look(g glance) {
+	hash, final, used := w.chain.used(g.account, g.txs[0].Nonce())
+	ours := slices.ContainsFunc(g.txs, func(tx *types.Transaction) bool { return tx.Hash() == hash })
+	switch {
+	case used && !final:
+		// A reorg may undo it.
+	case used && ours:
+		w.ledger.end(g.of, mined)
+	case used:
+		w.count("transactions overtaken")
+		w.ledger.end(g.of, dead)
+	case g.orphan:
+		w.adopt(g)
+	case g.state == sending && g.bump && time.Since(g.sent) > bumpAfter:
+		w.bump(g)
+	case g.state == sending && time.Since(g.sent) > min(firstResend<<min(g.tries-1, 4), maxResend):
+		w.resend(g)
+	}
+}
+
+// adopt goes on with what was in the hands of the worker when it crashed.
+func (w *incarnation) adopt(g glance) {
+	if g.state == prepared && g.ticket.style.first {
+		switch err := w.source.record(w.ctx, g.ticket, g.txs[0].Hash().Hex()); {
+		case errors.Is(err, errRefused):
+			w.count("records refused")
+			if w.ledger.drop(g.of, false) {
+				w.ledger.back(g.payment, true, 0)
+				return
+			}
+		case err != nil:
+			return // the next time
+		}
+	}
+	w.resend(g)
+}
+
+func (w *incarnation) resend(g glance) {
+	tx, out, ok := w.send(w.ctx, g.of)
+	if !ok {
+		return
+	}
+	w.count("sent again")
+	if out == accepted && !g.ticket.style.first {
+		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
+	}
+	if time.Since(g.written) > stuckAfter {
+		w.source.failed(w.ctx, g.ticket)
+	}
+}
+
+// bump replaces a transaction by one of the same payment and nonce with higher fees, and
+// has that recorded before, or marked after, as the first was.
+func (w *incarnation) bump(g glance) {
+	w.ledger.locked(func() { g.of.bump = false }) // once
+	tx := w.sign(g.payment, g.txs[0].Nonce(), 20)
+	if g.ticket.style.first {
+		if err := w.source.record(w.ctx, g.ticket, tx.Hash().Hex()); err != nil {
+			return // somebody else looks after that nonce
+		}
+	}
+	w.ledger.locked(func() { g.of.txs = append(g.of.txs, tx) })
+	tx, _, ok := w.send(w.ctx, g.of)
+	if !ok {
+		return
+	}
+	w.count("replaced")
+	if !g.ticket.style.first {
+		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,34 +32,10 @@ type Report struct {
 	Violations  []string `json:"violations"`
 
 	// What happened on the way.
-	MedianSeconds float64          `json:"medianSeconds"` // until a payment was on the chain
-	P99Seconds    float64          `json:"p99Seconds"`
-	MaxSeconds    float64          `json:"maxSeconds"`
-	Closing       int64            `json:"closingPayments"`
-	Calls         int64            `json:"calls"`
-	Crashes       int64            `json:"workerCrashes"`
-	Kills         int64            `json:"gatewayKills"`
-	BothKilled    int64            `json:"bothKilled"`
-	NodeFaults    int64            `json:"nodeFaults"`
-	PoolLosses    int64            `json:"poolLosses"`
-	Reorgs        int64            `json:"reorgs"`
-	Repairs       int64            `json:"repairs"`
-	Resent        int64            `json:"repairsResent"`
-	Cancelled     int64            `json:"repairsCancelled"`
-	RepairsFailed int64            `json:"repairsFailed"`
-	RecordRefused int64            `json:"recordRefused"`
-	LateRefused   int64            `json:"lateRefused"`
-	LateRecorded  int64            `json:"lateRecorded"`
-	MarkConflicts int64            `json:"markConflicts"`
-	Reissued      int64            `json:"reissued"`
-	Resends       int64            `json:"resends"`
-	Bumps         int64            `json:"replacements"`
-	Overtaken     int64            `json:"overtaken"` // transactions whose nonce another one has used
-	Resets        int64            `json:"resets"`
-	MissedEvents  int64            `json:"missedEvents"`
-	Sends         map[string]int64 `json:"sends"`
-	Mishaps       map[string]int64 `json:"mishaps"`
-	Events        map[string]int   `json:"events"`
+	MedianSeconds float64        `json:"medianSeconds"` // until a payment was on the chain
+	P99Seconds    float64        `json:"p99Seconds"`
+	MaxSeconds    float64        `json:"maxSeconds"`
+	Happened      map[string]int `json:"happened"`
 }
 
 // pool is a part of what txpool_content answers.
@@ -74,11 +51,9 @@ func (s *soak) pool() (pending, queued pool) {
 
 // look reads the whole chain again and says what is there.
 func (s *soak) look(drained bool) *Report {
-	r := s.report()
+	r := &Report{Who: s.cfg.name(), Seed: s.cfg.Seed, Seconds: s.cfg.Duration.Seconds(), Accounts: s.cfg.Accounts, Violations: []string{}}
 	fresh := newView(s.chain.ground, s.chain.all)
-	if err := fresh.update(); err != nil {
-		s.Fatalf("%v", err)
-	}
+	s.must(fresh.update())
 	s.countPayments(r, fresh)
 	pending, queued := s.pool()
 	for account, a := range s.chain.all {
@@ -87,16 +62,14 @@ func (s *soak) look(drained bool) *Report {
 	}
 	if s.gateways != nil {
 		s.lookAtGateway(r)
-		for _, text := range s.gateways.stop() {
-			r.violate("%s", text)
-		}
+		r.Violations = append(r.Violations, s.gateways.stop()...)
 	}
 	if !drained {
 		r.violate("not everything has come to an end in time")
 	}
-	s.oopsMu.Lock()
-	r.Violations = append(r.Violations, s.oopses...)
-	s.oopsMu.Unlock()
+	s.noteMu.Lock()
+	r.Violations, r.Happened = append(r.Violations, s.oopses...), maps.Clone(s.happened)
+	s.noteMu.Unlock()
 	r.ByHand = "nothing"
 	if wrong := r.NotExecuted + r.Doubled; r.Stuck > 0 || wrong > 0 {
 		r.ByHand = fmt.Sprintf("%d accounts, %d payments", r.Stuck, wrong)
@@ -108,27 +81,29 @@ func (r *Report) violate(format string, args ...any) {
 	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
 }
 
-// countPayments compares the queue with the chain.
+// countPayments compares the ledger with the chain.
 func (s *soak) countPayments(r *Report, chain *view) {
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	r.Payments = len(s.queue.all)
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	s.chain.mu.Lock()
+	defer s.chain.mu.Unlock()
+	r.Payments = len(s.ledger.all)
 	var waits []float64
-	for _, p := range s.queue.all {
+	for _, p := range s.ledger.all {
 		if at, ok := s.chain.first[p.id]; ok {
 			waits = append(waits, at.Sub(p.came).Seconds())
 		}
-		switch times := chain.paid[p.id]; {
+		times := chain.paid[p.id]
+		switch {
 		case times == 0:
 			r.NotExecuted++
 			r.violate("payment %d of account %d was not executed", p.id, p.account)
+			continue
 		case times > 1:
 			r.Doubled++
 			r.violate("payment %d of account %d was executed %d times", p.id, p.account, times)
 		}
-		if chain.paid[p.id] > 0 {
-			r.Executed++
-		}
+		r.Executed++
 	}
 	if n := len(waits); n > 0 {
 		slices.Sort(waits)
@@ -204,43 +179,16 @@ func (s *soak) lookAtGateway(r *Report) {
 	}
 }
 
-func (s *soak) report() *Report {
-	c := &s.counts
-	r := &Report{
-		Who: s.cfg.name(), Seed: s.cfg.Seed, Seconds: s.cfg.Duration.Seconds(), Accounts: s.cfg.Accounts, Violations: []string{},
-		Closing: c.closing.Load(), Calls: c.calls.Load(), Crashes: c.crashes.Load(), Kills: c.kills.Load(), BothKilled: c.bothKilled.Load(),
-		NodeFaults: c.faults.Load(), PoolLosses: c.drops.Load(), Reorgs: c.reorgs.Load(), Repairs: c.repairs.Load(),
-		Resent: c.repairsResent.Load(), Cancelled: c.repairsCancelled.Load(), RepairsFailed: c.repairsFailed.Load(),
-		RecordRefused: c.recordRefused.Load(), LateRefused: c.lateRefused.Load(), LateRecorded: c.lateRecorded.Load(),
-		MarkConflicts: c.markConflicts.Load(), Reissued: c.reissued.Load(), Resends: c.resends.Load(), Bumps: c.bumps.Load(),
-		Overtaken: c.deads.Load(), Resets: c.resets.Load(), MissedEvents: c.missed.Load(),
-		Sends: make(map[string]int64), Mishaps: make(map[string]int64),
-	}
-	for o := range c.sends {
-		r.Sends[outcome(o).String()] = c.sends[o].Load()
-	}
-	for m := range c.mishaps {
-		r.Mishaps[mishapNames[m]] = c.mishaps[m].Load()
-	}
-	s.events.mu.Lock()
-	defer s.events.mu.Unlock()
-	r.Events = s.events.n
-	return r
-}
-
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s: %d accounts for %.0f s, seed %d\n", r.Who, r.Accounts, r.Seconds, r.Seed)
-	fmt.Fprintf(w, "  payments %d (%d at the end), executed %d, doubled %d, not executed %d; stuck accounts %d, gaps %d\n",
-		r.Payments, r.Closing, r.Executed, r.Doubled, r.NotExecuted, r.Stuck, r.Gaps)
-	fmt.Fprintf(w, "  on the chain after %.1f s in the median, 99 in 100 within %.1f s, all that are within %.1f s\n", r.MedianSeconds, r.P99Seconds, r.MaxSeconds)
-	fmt.Fprintf(w, "  calls %d, crashes of workers %d, kills of gateways %d (%d times both), troubles of nodes %d, losses of the pool %d, reorgs %d\n",
-		r.Calls, r.Crashes, r.Kills, r.BothKilled, r.NodeFaults, r.PoolLosses, r.Reorgs)
-	fmt.Fprintf(w, "  repairs %d (sent again %d, cancelled %d, failed %d); records refused %d; late: refused %d, in time %d; marks in conflict %d\n",
-		r.Repairs, r.Resent, r.Cancelled, r.RepairsFailed, r.RecordRefused, r.LateRefused, r.LateRecorded, r.MarkConflicts)
-	fmt.Fprintf(w, "  handed out again %d, sent again %d, replaced %d, overtaken %d, resets %d, events missed %d\n",
-		r.Reissued, r.Resends, r.Bumps, r.Overtaken, r.Resets, r.MissedEvents)
-	fmt.Fprintf(w, "  sends %v\n  mishaps %v\n  events %v\n", r.Sends, r.Mishaps, r.Events)
+	fmt.Fprintf(w, "  payments %d, executed %d, doubled %d, not executed %d; stuck accounts %d, gaps %d\n",
+		r.Payments, r.Executed, r.Doubled, r.NotExecuted, r.Stuck, r.Gaps)
+	fmt.Fprintf(w, "  on the chain after %.1f s in the median, 99 in 100 within %.1f s, all that are within %.1f s\n",
+		r.MedianSeconds, r.P99Seconds, r.MaxSeconds)
+	for _, name := range slices.Sorted(maps.Keys(r.Happened)) {
+		fmt.Fprintf(w, "  %6d %s\n", r.Happened[name], name)
+	}
 	for i, text := range r.Violations {
 		if i == 20 {
 			fmt.Fprintf(w, "  … and %d more\n", len(r.Violations)-i)
@@ -253,10 +201,11 @@ func (r *Report) WriteText(w io.Writer) {
 // Table is the reports in Markdown.
 func Table(reports []*Report) string {
 	var b strings.Builder
-	b.WriteString("| nonces from | payments | stuck accounts | gaps | executed twice | not executed | slowest of 100 | left to be done by hand |\n")
+	b.WriteString("| nonces from | payments | stuck accounts | gaps | executed twice | not executed | p99 time to execution | left to be done by hand |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for _, r := range reports {
-		fmt.Fprintf(&b, "| %s | %d in %.0f s | %d of %d | %d | %d | %d | %.0f s | %s |\n", r.Who, r.Payments, r.Seconds, r.Stuck, r.Accounts, r.Gaps, r.Doubled, r.NotExecuted, r.P99Seconds, r.ByHand)
+		fmt.Fprintf(&b, "| %s | %d in %.0f s | %d of %d | %d | %d | %d | %.0f s | %s |\n",
+			r.Who, r.Payments, r.Seconds, r.Stuck, r.Accounts, r.Gaps, r.Doubled, r.NotExecuted, r.P99Seconds, r.ByHand)
 	}
 	return b.String()
 }
