@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bufio"
-	"crypto/tls"
 	"errors"
 	"net/http"
 	"os"
@@ -12,9 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/ethereum/go-ethereum/rpc"
-	"github.com/gorilla/websocket"
 
 	"noncegate/client"
 	"noncegate/test/lab/tlstest"
@@ -150,25 +146,4 @@ func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 		t.Errorf("the Go client: %+v, %v", a, err)
 	}
 	c.Close()
-
-	ethereum := func(config *tls.Config, opts ...rpc.ClientOption) (*rpc.Client, error) {
-		return rpc.DialOptions(t.Context(), url, append(opts, rpc.WithWebsocketDialer(websocket.Dialer{TLSClientConfig: config}))...)
-	}
-	withKey := rpc.WithHeader("Authorization", "Bearer "+token)
-	eth, err := ethereum(ca.Client(), withKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := call[hold](t, eth, "nonce_allocate", signer); got.Nonce != 1 {
-		t.Errorf("go-ethereum's client: %+v", got)
-	}
-	eth.Close()
-	if eth, err := ethereum(ca.Client()); err == nil {
-		eth.Close()
-		t.Error("a client without a key was let in")
-	}
-	if eth, err := ethereum(tlstest.New(t, "another").Client(), withKey); err == nil {
-		eth.Close()
-		t.Error("a client that trusts another authority went on")
-	}
 }

@@ -74,9 +74,6 @@ func (s *watcher) watchWith(g *gatewaySource) {
 			if e.TxHash == noHash {
 				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
 			}
-			if e.TxHash == noHash {
-				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
-			}
 			account, known := s.accountOf(e.Signer)
 			if known && e.Type == wire.EventGap {
 				all.Go(func() { s.mend(g, account) })
