@@ -59,6 +59,7 @@ type scenario struct {
 	events chan json.RawMessage
 	seen   map[string][]string
 	lie    *chaintest.Rule
+	faulty bool // the node may not answer
 }
 
 // scenarioTime bounds the wait for what must come.
@@ -169,6 +170,10 @@ func (s *scenario) begin(flags []string) {
 }
 
 func (s *scenario) connect() {
+	// A block from before the first that it sees shows no transactions.
+	if !s.faulty && !eventually(func() bool { return strings.Contains(s.gw.Log(), "node of the chain answers") }) {
+		s.t.Fatal("the gateway does not ask its node")
+	}
 	s.client = s.gw.dial()
 	s.events = make(chan json.RawMessage, 1000)
 	if _, err := s.client.Subscribe(s.t.Context(), "nonce", s.events, "events"); err != nil {
@@ -407,6 +412,7 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 			s.t.Fatalf("what is fault %q?", words[2])
 		}
 		s.proxy.On(words[1], f)
+		s.faulty = true
 	case "pretend":
 		tx := s.txs[words[1]]
 		s.lie = s.proxy.On("txpool_contentFrom", chaintest.Result(map[string]any{"pending": map[string]any{
@@ -423,10 +429,13 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 		s.lie.Await(count)
 	case "clear":
 		s.proxy.Clear()
+		s.faulty = false
 	case "refuse":
 		s.proxy.Refuse()
+		s.faulty = true
 	case "accept":
 		s.proxy.Accept()
+		s.faulty = false
 	case "lag":
 		s.proxy.Lag(uint64(count))
 	case "catchup":
