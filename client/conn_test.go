@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,68 +38,6 @@ func TestConcurrentCallsAreToldApartByID(t *testing.T) {
 				t.Errorf("got nonce %d, %v, want %d", a.Nonce, err, byRequest[a.RequestID])
 			}
 		}
-	})
-}
-
-func TestACallCancelledBeforeItWasSentSaysSo(t *testing.T) {
-	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		allocate(t, c, AllocateRequest{})
-		p.Next(wire.MethodAllocate) // has the only slot
-		ctx, cancel := context.WithCancelCause(t.Context())
-		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
-		synctest.Wait()
-		boredom := errors.New("boredom")
-		cancel(boredom)
-		_, err := wait()
-		wantNotSent(t, err, context.Canceled)
-		wantNotSent(t, err, boredom)
-		_, err = c.Allocate(ctx, AllocateRequest{Signer: "s"})
-		wantNotSent(t, err, context.Canceled)
-	})
-}
-
-func TestACallCancelledAfterItWasSentIsUnknown(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		ctx, cancel := context.WithCancel(t.Context())
-		wait := later(func() (Allocation, error) { return c.Allocate(ctx, AllocateRequest{Signer: "s"}) })
-		r := p.Next(wire.MethodAllocate)
-		cancel()
-		_, err := wait()
-		if u := wantUnknown(t, err); u.RequestID != requestID(t, r) || !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want request id %q and a cancelled context", err, requestID(t, r))
-		}
-		p.Answer(r, held(1)) // too late: it harms nobody
-		wait = allocate(t, c, AllocateRequest{})
-		p.Answer(p.Next(wire.MethodAllocate), held(2))
-		if a, err := wait(); err != nil || a.Nonce != 2 {
-			t.Errorf("got %v, %v", a, err)
-		}
-	})
-}
-
-func TestCallsBeyondTheQueueAreRefusedByName(t *testing.T) {
-	story(t, Config{MaxInflight: 2, QueueLimit: 3}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		var waits []func() (Allocation, error)
-		for range 5 {
-			waits = append(waits, allocate(t, c, AllocateRequest{}))
-			synctest.Wait()
-		}
-		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
-		wantNotSent(t, err, ErrQueueFull)
-		if len(p.Requests) != 2 {
-			t.Errorf("%d calls are under way, want 2", len(p.Requests))
-		}
-		for range 5 {
-			p.Answer(p.Next(wire.MethodAllocate), held(1))
-		}
-		finish(t, waits...)
-	})
-}
-
-func TestARequestTooLargeIsNotSent(t *testing.T) {
-	story(t, Config{MaxMessageBytes: 1000}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		_, err := c.Status(t.Context(), strings.Repeat("s", 1000))
-		wantNotSent(t, err, ErrTooLarge)
 	})
 }
 
@@ -193,16 +130,6 @@ func TestAPingIsAnsweredAndKeepsTheConnection(t *testing.T) {
 	})
 }
 
-func TestASilentPeerIsDead(t *testing.T) {
-	story(t, Config{ReadTimeout: 40 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
-		began := time.Now()
-		<-n.Host("a").Peers // the next connection
-		if took := time.Since(began); took < 40*time.Second || took > 41*time.Second {
-			t.Errorf("came back after %v, want 40 s of silence", took)
-		}
-	})
-}
-
 func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
 	story(t, Config{WriteTimeout: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		synctest.Wait()
@@ -218,58 +145,5 @@ func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		p.Answer(p.Next(wire.MethodAllocate), held(1))
 		finish(t, first, second)
-	})
-}
-
-func TestNonsenseEndsTheConnection(t *testing.T) {
-	for _, nonsense := range []string{
-		`{`, `[]`, `{"id":"x"}`, `{"jsonrpc":"2.0","id":7,"result":1}{}`,
-		`{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"server_busy: no"}}`,
-		`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":1}}`,
-	} {
-		story(t, Config{NoRequestIDs: true}, func(t *testing.T, n *network, c *Client, p *peer) {
-			wait := allocate(t, c, AllocateRequest{})
-			p.Next(wire.MethodAllocate)
-			p.Send("%s", nonsense)
-			_, err := wait()
-			if wantUnknown(t, err); errors.Is(err, ErrServerBusy) {
-				t.Errorf("%s: %v is a refusal", nonsense, err)
-			}
-			<-n.Host("a").Peers
-		})
-	}
-}
-
-func TestCloseEndsCallsInFlightAndSaysWhichWereSent(t *testing.T) {
-	story(t, Config{MaxInflight: 1}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		sent := allocate(t, c, AllocateRequest{})
-		p.Next(wire.MethodAllocate)
-		waiting := allocate(t, c, AllocateRequest{})
-		synctest.Wait()
-		expect.Check(t, c.Close())
-		_, err := sent()
-		if wantUnknown(t, err); !errors.Is(err, ErrClosed) {
-			t.Errorf("got error %v", err)
-		}
-		_, err = waiting()
-		wantNotSent(t, err, ErrClosed)
-		_, err = c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
-		wantNotSent(t, err, ErrClosed)
-		if ended := <-p.Ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
-			t.Errorf("the gateway saw %v, want a goodbye", ended)
-		}
-		c.Close()
-	})
-}
-
-func TestCloseEndsAPause(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		wait := allocate(t, c, AllocateRequest{})
-		busy(p, p.Next(wire.MethodAllocate), 20_000)
-		synctest.Wait()
-		c.Close()
-		if _, err := wait(); !errors.Is(err, ErrServerBusy) || !errors.Is(err, ErrClosed) {
-			t.Errorf("got error %v", err)
-		}
 	})
 }

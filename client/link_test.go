@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -16,54 +15,6 @@ import (
 	"noncegate/wire"
 )
 
-func TestTheClientComesBackAfterCloseCodesThatAllowIt(t *testing.T) {
-	for _, code := range []int{1000, 1001, 1011, 1012, 4001, 4499, 0} {
-		story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-			closed := time.Now()
-			if code == 0 {
-				p.Cut()
-			} else {
-				closeWith(p, code)
-			}
-			p = <-n.Host("a").Peers
-			if pause := time.Since(closed); pause < 50*time.Millisecond || pause > 200*time.Millisecond {
-				t.Errorf("%d: came back after %v, want 100 ms give or take a half", code, pause)
-			}
-			wait := allocate(t, c, AllocateRequest{})
-			p.Answer(p.Next(wire.MethodAllocate), held(1))
-			if _, err := wait(); err != nil {
-				t.Errorf("%d: %v", code, err)
-			}
-		})
-	}
-}
-
-func TestTheClientStaysAwayWhenTold(t *testing.T) {
-	story(t, Config{MaxInflight: 1}, func(t *testing.T, n *network, c *Client, p *peer) {
-		sent := allocate(t, c, AllocateRequest{})
-		p.Next(wire.MethodAllocate)
-		waiting := allocate(t, c, AllocateRequest{})
-		synctest.Wait()
-		closeWith(p, 4500)
-		_, err := sent()
-		wantUnknown(t, err)
-		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4500 || e.Reason != "as the test says" {
-			t.Errorf("got error %v, want the close code", err)
-		}
-		_, err = waiting()
-		wantNotSent(t, err, ErrConnectionLost)
-		_, err = c.Status(t.Context(), "s")
-		wantNotSent(t, err, ErrConnectionLost)
-		if e, ok := errors.AsType[*CloseError](err); !ok || !e.Final() {
-			t.Errorf("got error %v, want the close code", err)
-		}
-		time.Sleep(time.Hour)
-		if got := len(n.Dials()); got != 1 {
-			t.Errorf("dialled %d times, want once", got)
-		}
-	})
-}
-
 func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
 	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
 		c.main.current().breakOff(errors.New("broken pipe")) // as after a write
@@ -71,18 +22,6 @@ func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
 		_, err := c.Status(t.Context(), "s")
 		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4600 {
 			t.Errorf("got error %v, want the close code", err)
-		}
-	})
-}
-
-func TestAddressesAreTriedInTurn(t *testing.T) {
-	story(t, Config{URLs: []string{"ws://nowhere", "ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
-		p.Cut()
-		p = <-n.Host("b").Peers
-		p.Cut()
-		<-n.Host("a").Peers
-		if got, want := n.Dials(), []string{"a", "nowhere", "b", "a"}; !slices.Equal(got, want) {
-			t.Errorf("dialled %v, want %v", got, want)
 		}
 	})
 }
@@ -106,37 +45,6 @@ func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 	})
 }
 
-func TestRetryAfterOfARefusedUpgradeIsObeyed(t *testing.T) {
-	story(t, Config{MaxElapsed: -1}, func(t *testing.T, n *network, c *Client, p *peer) {
-		g := n.Host("a")
-		g.Refuse.Store(&wspeer.Refusal{Status: 503, RetryAfter: "20"})
-		p.Cut()
-		for len(n.Dials()) < 2 {
-			time.Sleep(10 * time.Millisecond)
-		}
-		refused := time.Now()
-		synctest.Wait()
-		g.Refuse.Store(nil)
-		<-g.Peers
-		if pause := time.Since(refused); pause < 19*time.Second || pause > 21*time.Second {
-			t.Errorf("came back after %v, asked was 20 s", pause)
-		}
-	})
-}
-
-func TestACallWithoutConnectionWaitsAndSaysWhyThereWasNone(t *testing.T) {
-	story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
-		n.Host("a").Refuse.Store(&wspeer.Refusal{Status: 401, Text: "the credential was revoked"})
-		p.Cut()
-		synctest.Wait()
-		_, err := c.Allocate(t.Context(), AllocateRequest{Signer: "s"})
-		wantNotSent(t, err, context.DeadlineExceeded)
-		if e, ok := errors.AsType[*DialError](err); !ok || e.Status != 401 || !strings.Contains(err.Error(), "HTTP status 401: the credential was revoked") {
-			t.Errorf("got error %v, want the refusal of the upgrade", err)
-		}
-	})
-}
-
 func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
 	story(t, Config{BackoffMax: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 		for _, base := range []time.Duration{100, 200, 400, 800, 1000} {
@@ -154,36 +62,6 @@ func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
 		<-n.Host("a").Peers
 		if pause := time.Since(lost); pause > 150*time.Millisecond {
 			t.Errorf("pause %v after a connection that lasted", pause)
-		}
-	})
-}
-
-func TestDrainingMovesToAnotherGatewayBeforeTheOldOneIsLeft(t *testing.T) {
-	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
-		old := later(func() (wire.StatusResult, error) { return c.Status(t.Context(), "served") })
-		served := p.Next(wire.MethodStatus)
-		wait := allocate(t, c, AllocateRequest{})
-		first := p.Next(wire.MethodAllocate)
-		p.Reject(first, wire.CodeDraining, "draining", wire.ErrorData{})
-		q := <-n.Host("b").Peers
-		var second received
-		select {
-		case second = <-q.Requests:
-		case second = <-p.Requests: // it was faster than the new connection
-			p.Reject(second, wire.CodeDraining, "draining", wire.ErrorData{})
-			second = q.Next(wire.MethodAllocate)
-		}
-		if requestID(t, second) != requestID(t, first) {
-			t.Error("repeated with another request id")
-		}
-		q.Answer(second, held(1))
-		finish(t, wait)
-		p.Answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
-		if s, err := old(); err != nil || s.Next != 5 {
-			t.Errorf("got %v, %v", s, err)
-		}
-		if ended := <-p.Ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
-			t.Errorf("the old gateway saw %v, want a goodbye", ended)
 		}
 	})
 }
@@ -222,4 +100,34 @@ func TestAClientThatIsClosedHasLostNothing(t *testing.T) {
 	if log.String() != "" {
 		t.Errorf("it said %q", log.String())
 	}
+}
+
+func TestDrainingMovesToAnotherGatewayBeforeTheOldOneIsLeft(t *testing.T) {
+	story(t, Config{URLs: []string{"ws://b"}}, func(t *testing.T, n *network, c *Client, p *peer) {
+		old := later(func() (wire.StatusResult, error) { return c.Status(t.Context(), "served") })
+		served := p.Next(wire.MethodStatus)
+		wait := allocate(t, c, AllocateRequest{})
+		first := p.Next(wire.MethodAllocate)
+		p.Reject(first, wire.CodeDraining, "draining", wire.ErrorData{})
+		q := <-n.Host("b").Peers
+		var second received
+		select {
+		case second = <-q.Requests:
+		case second = <-p.Requests: // it was faster than the new connection
+			p.Reject(second, wire.CodeDraining, "draining", wire.ErrorData{})
+			second = q.Next(wire.MethodAllocate)
+		}
+		if requestID(t, second) != requestID(t, first) {
+			t.Error("repeated with another request id")
+		}
+		q.Answer(second, held(1))
+		finish(t, wait)
+		p.Answer(served, wire.StatusResult{Next: 5}) // what is under way there may end
+		if s, err := old(); err != nil || s.Next != 5 {
+			t.Errorf("got %v, %v", s, err)
+		}
+		if ended := <-p.Ended; !websocket.IsCloseError(ended, websocket.CloseNormalClosure) {
+			t.Errorf("the old gateway saw %v, want a goodbye", ended)
+		}
+	})
 }
