@@ -71,7 +71,7 @@ func migrate(ctx context.Context, url string) error {
 type Options struct {
 	Postgres *pgtest.Server
 	Gateway  string // the program, made by Build
-	Clock    bool   // it was built with wrongClock
+	Clock    bool   // its clock may be wrong
 	// Offsets are by how much the wall clock of each node is wrong; nil: not at all.
 	Offsets []time.Duration
 	// Forward is given to --forward, of gateways that have it; "" leaves the default.

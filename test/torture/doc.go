@@ -12,7 +12,7 @@
 // A run is on an [Axis]. With the performance engine the two nodes of mode worker-queue have a Redis behind one more proxy each,
 // and what may be forgotten with it is in the history ([history.Loss]). With a chain the gateways ask two nodes of a simulated one
 // as well, and further clients send transactions with the nonces of its accounts; what is mined judges those
-// ([history.CheckChain]). On SQLite there is one gateway, on a disk that forgets what was not synced (fileRun).
+// ([history.CheckChain]). On SQLite there is one gateway, on a disk that forgets what was not synced (fileSide).
 //
 // A campaign ([Campaign]) breaks what the table of faults says, each alone and beside the others; it is resumable, and keeps what a
 // failed run left. [Planted] builds gateways that are known to be wrong and counts how many runs notice; a checker that finds
