@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,19 +137,21 @@ func TestLongWhatAGatewayOnAFileAnsweredSurvivesCrashes(t *testing.T) {
 // Those that show at once; the others take a campaign.
 func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 	t.Parallel()
-	for name, rule := range map[string]history.Rule{
-		"version not compared":                history.OneHolder,
-		"request id taken as new":             history.OneAnswer,
-		"blind retry after an unknown commit": history.RefusedDone,
-		"SQLite with synchronous=OFF":         history.HoldLost,
-		"SQLite with synchronous=NORMAL":      history.HoldLost,
+	lost := []history.Rule{history.HoldLost, history.OneHolder, history.OneAnswer} // what was answered, by whichever shows first
+	for name, rules := range map[string][]history.Rule{
+		"version not compared":                {history.OneHolder},
+		"request id taken as new":             {history.OneAnswer},
+		"blind retry after an unknown commit": {history.RefusedDone},
+		"SQLite with synchronous=OFF":         lost,
+		"SQLite with synchronous=NORMAL":      lost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := PlantConfig{Dir: t.TempDir(), Runs: 4, UntilCaught: true, Load: 3 * time.Second}
 			cfg.Postgres = must[*pgtest.Server](t)(server())
-			if c := must[*caught](t)(plantNamed(name).try(t.Context(), cfg)); c.rules[string(rule)] == 0 {
-				t.Errorf("found %v in %d runs, want %q", c.rules, c.runs, rule)
+			c := must[*caught](t)(plantNamed(name).try(t.Context(), cfg))
+			if !slices.ContainsFunc(rules, func(r history.Rule) bool { return c.rules[string(r)] > 0 }) {
+				t.Errorf("found %v in %d runs, want one of %q", c.rules, c.runs, rules)
 			}
 		})
 	}
