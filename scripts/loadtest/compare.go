@@ -45,7 +45,8 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 		a.ready, b.ready = append(a.ready, process.Handshakes(url)), append(b.ready, process.Handshakes(url))
 	}
 	return p.contest(ctx, contest{
-		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria, sides: [2]string{"A", "B"}, rounds: c.Rounds, andBack: true, signers: load.Signers,
+		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
+		sides: [2]string{"A", "B"}, rounds: c.Rounds, andBack: true, signers: load.Signers,
 		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
 			load.Signers = signers
 			return c.measure(ctx, p, []*child{a, b}[side], load)

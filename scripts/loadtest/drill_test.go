@@ -12,6 +12,7 @@ import (
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 )
@@ -122,9 +123,7 @@ func quickRestart(more ...string) []string {
 
 func TestGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
 	pg, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
 		if err := pg.Close(); err != nil {
 			t.Error(err)

@@ -150,7 +150,7 @@ func (a *arena) close() error {
 // measureScene measures every side once a round. What is void is noted, and the other sides go on: the rows they belong
 // to may be of use.
 func (a *arena) measureScene(ctx context.Context, s *scene) Scene {
-	out := Scene{Name: s.name, About: s.about}
+	out := Scene{Name: s.name}
 	for _, side := range s.sides {
 		out.Sides = append(out.Sides, Side{Name: side.name})
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -15,32 +16,24 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestEveryRowNamesAScenesSidesAndHasOneTarget(t *testing.T) {
-	for i, r := range rows {
-		at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == r.Scene })
-		if at < 0 {
-			t.Errorf("%s is of no scene", r.Name)
-			continue
+func TestEveryRowHasANameAndOneTargetAndASideIsTheSameInAllOfAScene(t *testing.T) {
+	names, sides := map[string]bool{}, map[string]string{}
+	for _, r := range rows {
+		if names[r.Name] || (r.AtLeast > 0) == (r.AtMost > 0) || r.over.drive == nil {
+			t.Errorf("%s: a second one, or at least %v, at most %v", r.Name, r.AtLeast, r.AtMost)
 		}
-		has := func(name string) bool {
-			return slices.ContainsFunc(scenes[at].sides, func(s side) bool { return s.name == name })
-		}
-		if !has(r.Over) || r.Under != "" && !has(r.Under) || (r.AtLeast > 0) == (r.AtMost > 0) || r.Figure.write(1) == "" {
-			t.Errorf("%s: sides %q and %q, at least %v, at most %v", r.Name, r.Over, r.Under, r.AtLeast, r.AtMost)
-		}
-		if other := slices.IndexFunc(rows, func(o Row) bool { return o.Name == r.Name }); other != i {
-			t.Errorf("two rows are called %s", r.Name)
-		}
-	}
-	for _, s := range scenes {
-		for _, side := range s.sides {
-			if !slices.ContainsFunc(rows, func(r Row) bool { return r.Scene == s.name && (r.Over == side.name || r.Under == side.name) }) {
-				t.Errorf("no row needs %s of %s", side.name, s.name)
+		names[r.Name] = true
+		for _, s := range []side{r.over, r.under} {
+			key, is := r.Scene+" "+s.name, fmt.Sprint(r.times, r.once, s.server, s.nodes, s.full, s.load)
+			if was, found := sides[key]; found && was != is {
+				t.Errorf("%s: %s, and in another row %s", key, is, was)
 			}
+			sides[key] = is
 		}
 	}
 }
@@ -55,7 +48,7 @@ func TestRowsAreChosenByNameWithTheSidesTheyNeed(t *testing.T) {
 	for _, s := range needed[0].sides {
 		sides = append(sides, s.name)
 	}
-	if len(needed) != 2 || strings.Join(sides, " ") != "echo gateway gateway-sqlite" {
+	if len(needed) != 2 || strings.Join(sides, " ") != "gateway echo gateway-sqlite" {
 		t.Errorf("%d scenes, the first with %v", len(needed), sides)
 	}
 	if usual, _ := chooseRows(nil); len(usual) != len(rows)-2 {
@@ -125,9 +118,7 @@ func TestTheReportShowsRowsAndSides(t *testing.T) {
 	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
 	r := &Report{Settings: "2 rounds", Scenes: scenes, Rows: []Row{ratio.judge(scenes)}}
 	var text, machine bytes.Buffer
-	if err := errors.Join(r.WriteMarkdown(&text), r.WriteJSON(&machine)); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, errors.Join(r.WriteMarkdown(&text), r.WriteJSON(&machine)))
 	for _, want := range []string{"≤ 2.00", "2.00", "1.50 … 2.50 (2)", "met", "4.00 ms ÷ 2.00 ms", "1,000/s"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
@@ -185,24 +176,19 @@ func TestASoakFailsByWhatGrowsAndIsVoidWhenItIsTooShort(t *testing.T) {
 
 // TestLongEverySceneIsMeasured: with loads that any machine carries. What they find is not judged.
 func TestLongEverySceneIsMeasured(t *testing.T) {
-	usual, signers := scenes, fullSigners
-	t.Cleanup(func() { scenes, fullSigners = usual, signers })
-	fullSigners = 1000
-	scenes = nil
-	for _, s := range usual {
-		s.sides = slices.Clone(s.sides)
-		for i := range s.sides {
-			l := &s.sides[i].load
+	usual, signers := rows, fullSigners
+	t.Cleanup(func() { rows, fullSigners = usual, signers })
+	fullSigners, rows = 1000, slices.Clone(rows)
+	for i := range rows {
+		for _, s := range []*side{&rows[i].over, &rows[i].under} {
+			l := &s.load
 			l.Connections, l.Inflight, l.Rate, l.Signers.Count = 10, 2, min(l.Rate, 100), min(l.Signers.Count, 100)
 		}
-		scenes = append(scenes, s)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	r, err := Run(ctx, Config{Rows: []string{"all"}, Rounds: 1, Duration: 500 * time.Millisecond, Soak: 14 * time.Second, Progress: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if why, void := r.IsVoid(); void || len(r.Rows) != len(rows) || r.Interrupted {
 		t.Errorf("%d rows, void: %s", len(r.Rows), why)
 	}

@@ -44,7 +44,10 @@ type Row struct {
 	Verdict string    `json:"verdict"`       // met, missed, or void
 	Why     string    `json:"why,omitempty"` // it is void
 
-	long bool // measured only when it is asked for
+	over, under side
+	times       int  // of the bench's duration is measured, where what is measured takes time to show; 0: 1
+	once        bool // one round is enough
+	long        bool // measured only when it is asked for
 }
 
 // The verdicts of a Row.
@@ -57,7 +60,6 @@ const (
 // Scene is what was measured in alternation.
 type Scene struct {
 	Name  string `json:"name"`
-	About string `json:"about"`
 	Sides []Side `json:"sides"`
 }
 

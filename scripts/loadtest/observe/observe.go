@@ -13,7 +13,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"strings"
+	"regexp"
 	"sync"
 	"time"
 
@@ -186,7 +186,7 @@ func (n *node) take(r reading, at float64) {
 func (n *node) result() result.Node {
 	out := result.Node{Metrics: n.url, Missing: n.missing(), Restarts: n.restarts, Memory: n.memory, Counters: map[string]float64{}}
 	for name, by := range n.grown {
-		if base, _, _ := strings.Cut(name, "{"); by > 0 && (strings.HasSuffix(base, "_total") || strings.HasSuffix(base, "_count") || strings.HasSuffix(base, "_sum")) {
+		if by > 0 && isCounter.MatchString(name) {
 			out.Counters[name] = by
 		}
 	}
@@ -200,6 +200,8 @@ func (n *node) result() result.Node {
 	}
 	return out
 }
+
+var isCounter = regexp.MustCompile(`^[a-z_]+_(total|count|sum)($|\{)`)
 
 // missing says in a sentence what the figures lack, or nothing.
 func (n *node) missing() string {

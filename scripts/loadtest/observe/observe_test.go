@@ -18,6 +18,7 @@ import (
 
 	"noncegate/internal/metrics"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/test/lab/expect"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,9 +111,7 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 	defer server.Close()
 	header := http.Header{"Authorization": {key}}
 	r, err := read(t.Context(), server.Client(), header, server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for _, s := range stages {
 		if len(r.histogram(s.metric)) < 3 {
 			t.Errorf("there is no %s", s.metric)

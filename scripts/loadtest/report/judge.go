@@ -72,7 +72,8 @@ func judgeGrowth(nodes []result.Node) (verdicts []result.Verdict) {
 			verdicts = append(verdicts, result.Verdict{Name: "growth of the queues", Want: "none grows", Got: got})
 		}
 		for _, s := range n.Stages {
-			v := result.Verdict{Name: "growth of " + s.Name, Want: "does not grow steadily", Got: s.Growth.Why, Passed: !s.Growth.Grows, Unknown: s.Growth.Unknown}
+			v := result.Verdict{Name: "growth of " + s.Name, Want: "does not grow steadily", Got: s.Growth.Why}
+			v.Passed, v.Unknown = !s.Growth.Grows, s.Growth.Unknown
 			if len(nodes) > 1 {
 				v.Name += " at " + n.Metrics
 			}

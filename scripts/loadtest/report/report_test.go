@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/test/lab/expect"
 )
 
 var strict = Criteria{MinAcknowledged: 100, MaxE2EP99: 50 * time.Millisecond, Growth: true}
@@ -87,9 +88,7 @@ func TestTheReportsShowEveryPartAndObeyNothing(t *testing.T) {
 	var text, page, both, bothPage bytes.Buffer
 	c := &result.Comparison{Title: "A: a; B: b", Runs: []*result.Run{run}, Ratios: []result.Ratio{{Name: "p99, B over A", Rounds: []float64{0.5}, Median: 0.5}}, Outcome: "FAIL"}
 	for _, err := range []error{Of(run).Text(&text), Of(run).HTML(&page), OfComparison(c).Text(&both), OfComparison(c).HTML(&bothPage)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
 	}
 	for _, want := range []string{"acknowledged", "500/s", "commitMs", "events at subscribers", "was killed", "noncegate_rejected_total", "FAIL", "1.0 MiB", "stop", "allocate"} {
 		if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {

@@ -214,7 +214,8 @@ func (c *client) recordLocked(r *request) {
 	if c.load.Verify == nil || r.method == Status {
 		return
 	}
-	call := history.Call{Client: int(c.number), Node: "gateway", Kind: kinds[r.method], Nonce: r.nonce, Attempt: r.attempt, Conn: c.number + 1, Seq: c.order + 1}
+	call := history.Call{Client: int(c.number), Node: "gateway", Kind: kinds[r.method], Nonce: r.nonce, Attempt: r.attempt}
+	call.Conn, call.Seq = c.number+1, c.order+1
 	if r.method == MarkUsed {
 		call.TxHash = txHash(r.nonceOf, c.number)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"noncegate/test/lab/expect"
 )
 
 func shares(allocate, markUsed, markRecyclable, status float64) [methodCount]float64 {
@@ -73,9 +75,7 @@ func TestHoldsAreMarkedOldestFirstAndOnlyWhileTheyLast(t *testing.T) {
 	c := newClient(&l, newMeter(), nil, 0)
 	for i := range int64(maxHolds + 10) {
 		rep := reply{body: fmt.Appendf(nil, `{"nonce":%d,"attempt":1,"holdMs":%d}`, i, i)}
-		if err := c.acknowledgedLocked(&request{}, &rep, 0); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, c.acknowledgedLocked(&request{}, &rep, 0))
 	}
 	// The ten oldest had to go, and those up to 20 have ended.
 	var r request

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -104,9 +105,7 @@ func (w *planted) row(n int64) *wire.Allocation {
 func verified(t *testing.T, url string, signers int) *result.Verify {
 	t.Helper()
 	v, err := NewRecorder(t.Context(), []string{url}, Access{}, Signers{Count: signers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	answered := int64(0)

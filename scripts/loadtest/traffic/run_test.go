@@ -64,8 +64,6 @@ func refused(t testing.TB, message []byte, reason string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32005,"message":"m","data":{"reason":%q}}}`, id(t, message), reason)
 }
 
-const nowhere = "ws://127.0.0.1:1/ws"
-
 var errEnd = errors.New("the server ends the connection")
 
 func TestALoadOnAGatewayIsAcknowledgedAndSeenByItsSubscribers(t *testing.T) {
@@ -116,36 +114,6 @@ func TestResultsAndRefusalsAreCountedApart(t *testing.T) {
 	}
 	if seconds != r.Acknowledged+busy {
 		t.Errorf("%d requests in the timeline, want all %d", seconds, r.Acknowledged+busy)
-	}
-}
-
-func TestAClosedLoopSendsTheNextBurstOnlyAfterAllAnswers(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var open, most int // of one connection, so of one goroutine
-	url := serve(t, func(c *conn, n int, message []byte) error {
-		open++
-		most = max(most, open)
-		if n%4 != 3 {
-			return nil
-		}
-		open = 0
-		for i := range 4 {
-			if err := c.reply(okay(t, fmt.Appendf(nil, `{"id":%d}`, firstID+i))); err != nil {
-				return err
-			}
-		}
-		if n == 39 {
-			cancel()
-		}
-		return nil
-	})
-	l := endless(url)
-	l.Connections = 1
-	if r, err := l.Run(ctx); err != nil || r.Acknowledged == 0 || r.Failed != 0 {
-		t.Errorf("%v, %+v; want acknowledged requests", err, r)
-	}
-	if most != 4 {
-		t.Errorf("up to %d requests under way, want 4", most)
 	}
 }
 
@@ -266,14 +234,7 @@ func TestWhatIsNoAnswerEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestATargetThatCannotBeUsedIsNamedAtOnce(t *testing.T) {
-	for _, subscribers := range []int{0, 1} {
-		load := endless(nowhere)
-		load.Subscribers = subscribers
-		if r, err := load.Run(t.Context()); r != nil || err == nil || !strings.Contains(err.Error(), nowhere) {
-			t.Errorf("run: %v, %v; want an error that names %s", r, err, nowhere)
-		}
-	}
+func TestASubscriptionThatIsRefusedIsToldAtOnce(t *testing.T) {
 	url := serve(t, func(c *conn, _ int, message []byte) error {
 		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`, id(t, message)))
 	})

@@ -107,32 +107,42 @@ const (
 	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of itself to both
 	// sides.
 	comeBackAfter = time.Second
-	// maxLeftOver is how many messages of those it did not read a client reads at its end.
-	maxLeftOver = 1000
 )
 
 var errVanish = errors.New("it vanishes")
 
-// throttled is a TCP connection that can be read as a behaviour says, and at full speed again.
+// throttled is a TCP connection that is read as a behaviour says, once it is slow and until it is released. It has no
+// write deadline but that of release.
 type throttled struct {
 	*net.TCPConn
 	how  Behaviour
-	slow atomic.Bool   // it is
-	free chan struct{} // closed: it is not any more
+	slow atomic.Bool
+	free chan struct{} // closed: released
 }
 
 func (t *throttled) Read(p []byte) (int, error) {
-	if t.slow.Load() && t.how == StopReading {
-		<-t.free
-	}
-	if t.slow.Load() && t.how == Trickle {
+	if t.slow.Load() && t.how != Vanish {
+		tick := make(<-chan time.Time) // of a client that stops reading none comes
+		if t.how == Trickle {
+			tick = time.After(trickleTick)
+		}
 		select {
 		case <-t.free:
-		case <-time.After(trickleTick):
+		case <-tick:
 			p = p[:min(len(p), trickleBytes)]
 		}
 	}
 	return t.TCPConn.Read(p)
+}
+
+// SetWriteDeadline does nothing: gorilla sets none before each write.
+func (t *throttled) SetWriteDeadline(time.Time) error { return nil }
+
+// release ends a write that waits for the gateway, and lets what is left be read until then.
+func (t *throttled) release(until time.Time) {
+	t.TCPConn.SetWriteDeadline(time.Now())
+	t.SetReadDeadline(until)
+	close(t.free)
 }
 
 // slowConn is a WebSocket over a throttled connection.
@@ -239,33 +249,30 @@ func (c *slowClient) session(conn slowConn) error {
 		return err
 	}
 	ctx, end := context.WithCancelCause(c.ctx)
-	defer end(nil)
 	if c.slow.Behaviour == Vanish {
 		defer time.AfterFunc(c.spread(vanishAfter), func() { end(errVanish) }).Stop()
 	}
 	conn.below.slow.Store(true)
-	accounts := rand.New(rand.NewPCG(c.rng.Uint64(), 0))
-	var both sync.WaitGroup
-	both.Go(func() { end(c.send(ctx, conn, accounts)) })
-	said := make(chan error, 1)
-	both.Go(func() {
-		err := c.read(conn)
-		end(err)
-		said <- err
+	released := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		until := time.Now()
+		if !errors.Is(context.Cause(ctx), errVanish) {
+			until = until.Add(lastWords)
+		}
+		conn.below.release(until)
+		close(released)
 	})
-	<-ctx.Done()
-	why := context.Cause(ctx)
-	conn.SetReadDeadline(time.Now().Add(lastWords))
-	if errors.Is(why, errVanish) {
-		conn.SetReadDeadline(time.Now())
+	accounts := rand.New(rand.NewPCG(c.rng.Uint64(), 0))
+	var sending sync.WaitGroup
+	sending.Go(func() { end(c.send(ctx, conn, accounts)) })
+	err := c.read(conn)
+	end(err)
+	sending.Wait()
+	<-released
+	if why := context.Cause(ctx); errors.Is(why, errVanish) || closedBy(err) == nil {
+		return why
 	}
-	conn.below.SetWriteDeadline(time.Now()) // of a send that waits for the gateway
-	close(conn.below.free)
-	both.Wait()
-	if err := <-said; closedBy(err) != nil && !errors.Is(why, errVanish) {
-		return err
-	}
-	return why
+	return err
 }
 
 var subscription = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents)
@@ -286,9 +293,9 @@ func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) er
 	}
 }
 
-// read looks for what the client missed, until the connection ends, or at its end there is too much left.
+// read looks for what the client missed until the connection ends.
 func (c *slowClient) read(conn slowConn) error {
-	for left := maxLeftOver; left > 0; {
+	for {
 		_, payload, err := conn.ReadMessage()
 		if err != nil {
 			return err
@@ -296,13 +303,7 @@ func (c *slowClient) read(conn slowConn) error {
 		if missed := missedBefore(payload); missed > 0 {
 			c.count(func(n *result.Slow) { n.Missed += missed })
 		}
-		select {
-		case <-conn.below.free:
-			left--
-		default:
-		}
 	}
-	return errors.New("more than it read at its end")
 }
 
 // missedBefore is how many events a notification says were dropped before it; 0 of another message.

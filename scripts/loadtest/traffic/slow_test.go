@@ -19,9 +19,7 @@ import (
 func slow(t *testing.T, s Slow) *SlowClients {
 	t.Helper()
 	g, err := s.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() { g.Stop() })
 	g.Misbehave()
 	return g
@@ -49,9 +47,7 @@ func TestSlowClientsSubscribeAndSendOnceTheyAreToldTo(t *testing.T) {
 		return nil
 	})
 	g, err := Slow{URLs: []string{url}, Clients: 3, Behaviour: StopReading, Rate: 300, Signers: Signers{Base: 7, Count: 1}}.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	defer g.Stop()
 	if text := first.Load(); text != nil {
 		t.Errorf("%s was sent before", *text)
