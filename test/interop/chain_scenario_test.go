@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,14 +199,7 @@ func option(words []string, name, absent string) string {
 	return absent
 }
 
-func has(words []string, word string) bool {
-	for _, w := range words[1:] {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
+func has(words []string, word string) bool { return slices.Contains(words[1:], word) }
 
 func number(s string) int {
 	n, err := strconv.Atoi(s)

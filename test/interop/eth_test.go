@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -301,63 +300,6 @@ func TestATransactionWithoutAnAnswerIsOfferedAgain(t *testing.T) {
 	}
 	if where := c.sim.Where(tx.Hash()); where != chaintest.InPool {
 		t.Errorf("the transaction is %s", where)
-	}
-}
-
-// What the nodes say, as a wallet hears it, and what becomes of the nonce.
-func TestRefusalsOfARealNode(t *testing.T) {
-	t.Parallel()
-	c := startChained(t)
-	client, admin := c.dialEth("ws"), c.dial()
-	poor := chaintest.NewAccount(99) // it owns nothing
-	refused := func(tx *types.Transaction, words string) {
-		t.Helper()
-		if err := client.SendTransaction(t.Context(), tx); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("got %v, want %q", err, words)
-		}
-	}
-	refused(c.sim.Sign(poor, chaintest.Payment{Nonce: 0}), "insufficient funds for gas * price + value")
-	if got := c.rows(admin, poor); got != "0 RELEASED " {
-		t.Errorf("the gateway has %s", got)
-	}
-	from := c.sim.Accounts[0]
-	first := c.sim.Sign(from, chaintest.Payment{Nonce: 0})
-	if err := client.SendTransaction(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 0, Bump: 5}), "replacement transaction underpriced")
-	bumped := c.sim.Sign(from, chaintest.Payment{Nonce: 0, Bump: 20})
-	if err := client.SendTransaction(t.Context(), bumped); err != nil {
-		t.Fatal(err)
-	}
-	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 2}), "nonce too high: nobody holds nonce 2")
-	c.sim.Commit()
-	if where := c.sim.Where(bumped.Hash()); where != chaintest.Mined {
-		t.Errorf("the replacement is %s", where)
-	}
-	refused(bumped, "already known") // it was answered with its hash, and is mined
-	// Somebody uses the key without the gateway.
-	outside := c.sim.Sign(from, chaintest.Payment{Nonce: 1})
-	if err := c.sim.Send(outside); err != nil {
-		t.Fatal(err)
-	}
-	c.sim.Commit()
-	refused(c.sim.Sign(from, chaintest.Payment{Nonce: 1, Bump: 50}), "nonce too low")
-	if n := get(client.PendingNonceAt(t.Context(), from.Address))(t); n != 2 {
-		t.Errorf("pending nonce %d, want 2", n)
-	}
-	wrong := get(types.SignNewTx(from.Key, types.LatestSignerForChainID(big.NewInt(5)), &types.DynamicFeeTx{ChainID: big.NewInt(5), Nonce: 2, To: &common.Address{}}))(t)
-	refused(wrong, "the transaction is for another chain")
-	for _, gone := range []string{"eth_newBlockFilter", "personal_sign", "debug_traceTransaction"} {
-		var r any
-		if err := client.Client().CallContext(t.Context(), &r, gone); err == nil || !strings.Contains(err.Error(), "does not exist/is not available") {
-			t.Errorf("%s: %v", gone, err)
-		}
-	}
-	response := get(http.Get("http://" + c.addr + "/eth/5"))(t)
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusNotFound {
-		t.Errorf("another chain: %d", response.StatusCode)
 	}
 }
 

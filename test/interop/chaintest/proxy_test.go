@@ -4,7 +4,6 @@ package chaintest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,70 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/core/types"
-	"github.com/ethereum/go-ethereum/ethclient"
-	"github.com/ethereum/go-ethereum/rpc"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, Leftovers()...) }
-
-// behind is a chain and a proxy in front of it.
-func behind(t *testing.T) (*Sim, *Proxy) {
-	s := StartSim(t, SimConfig{})
-	return s, StartProxy(t, s)
-}
-
-// eachTransport runs a test over HTTP and over a WebSocket.
-func eachTransport(t *testing.T, test func(t *testing.T, s *Sim, p *Proxy, client *ethclient.Client)) {
-	for _, name := range []string{"http", "ws"} {
-		t.Run(name, func(t *testing.T) {
-			s, p := behind(t)
-			client, err := ethclient.DialContext(t.Context(), name+"://"+p.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.Close)
-			test(t, s, p, client)
-		})
-	}
-}
-
-func TestAProxyForwards(t *testing.T) {
-	eachTransport(t, func(t *testing.T, s *Sim, p *Proxy, client *ethclient.Client) {
-		a := s.Accounts[0]
-		heads := make(chan *types.Header, 64)
-		if strings.HasSuffix(t.Name(), "ws") {
-			sub, err := client.SubscribeNewHead(t.Context(), heads)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 30 {
-				if want, got := s.CommitEmpty(), (<-heads).Hash(); got != want {
-					t.Errorf("told of %v, want %v", got, want)
-				}
-			}
-			sub.Unsubscribe()
-		}
-		tx := s.Sign(a, Payment{})
-		if err := client.SendTransaction(t.Context(), tx); err != nil {
-			t.Fatal(err)
-		}
-		s.Commit()
-		if r, err := client.TransactionReceipt(t.Context(), tx.Hash()); err != nil || r.TxHash != tx.Hash() || len(heads) > 0 {
-			t.Errorf("receipt %+v, %v; %d heads after the end of the subscription", r, err, len(heads))
-		}
-		// What the node refuses is refused in its words, with its code.
-		err, direct := client.SendTransaction(t.Context(), tx), s.Send(tx)
-		if coded, ok := errors.AsType[rpc.Error](err); !ok || err.Error() != direct.Error() || coded.ErrorCode() != -32000 {
-			t.Errorf("refused with %v, the node itself says %v", err, direct)
-		}
-		if got := p.Requests()["eth_sendRawTransaction"]; got != 2 {
-			t.Errorf("%d sends were counted, want 2", got)
-		}
-	})
-}
 
 const (
 	blockNumber = `{"jsonrpc":"2.0","id":7,"method":"eth_blockNumber"}`
@@ -88,7 +28,8 @@ const (
 func post(p *Proxy, text string) string {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: pollDeadline, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: transport, Timeout: pollDeadline, CheckRedirect: stay}
 	resp, err := client.Post(p.URL(), "application/json", strings.NewReader(text))
 	if err != nil {
 		return "closed"
@@ -101,8 +42,8 @@ func post(p *Proxy, text string) string {
 	return string(body)
 }
 
-// overSocket sends texts over one WebSocket, and returns what comes last, or "closed".
-func overSocket(t *testing.T, p *Proxy, texts ...string) (last string) {
+// overSocket sends text over a WebSocket, and returns what comes, or "closed".
+func overSocket(t *testing.T, p *Proxy, text string) string {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), p.WS(), nil)
 	if err != nil {
@@ -110,10 +51,8 @@ func overSocket(t *testing.T, p *Proxy, texts ...string) (last string) {
 	}
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(pollDeadline))
-	for _, text := range texts {
-		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+	if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		t.Fatal(err)
 	}
 	_, message, err := conn.ReadMessage()
 	if err != nil {
@@ -124,7 +63,7 @@ func overSocket(t *testing.T, p *Proxy, texts ...string) (last string) {
 
 // Each fault that answers by itself, on both transports, alone and in a batch, without asking the node.
 func TestWhatAFaultAnswers(t *testing.T) {
-	_, asked := behind(t)
+	asked := StartProxy(t, StartSim(t, SimConfig{}))
 	p := StartProxy(t, asked)
 	const head, second = `{"jsonrpc":"2.0","id":7,"result":"0x`, `{"jsonrpc":"2.0","id":8,"result":"0x539"}`
 	for _, c := range []struct {
@@ -169,57 +108,6 @@ func TestWhatAFaultAnswers(t *testing.T) {
 	p.On("eth_blockNumber", Result("0x1"), If(func(params json.RawMessage) bool { return len(params) == 0 }))
 	if got := post(p, blockNumber); got != numberIs1 {
 		t.Errorf("the newest rule says %s", got)
-	}
-}
-
-func TestSentAndNeverAnswered(t *testing.T) {
-	for _, c := range []struct {
-		fault Fault
-		told  bool // that the connection has ended
-		where string
-	}{
-		{NoAnswer, false, InPool}, {CutAfter, true, InPool}, {Lost, false, Nowhere}, {Cut, true, Nowhere},
-	} {
-		t.Run(c.fault.String(), func(t *testing.T) {
-			s, p := behind(t)
-			rule := p.On("eth_sendRawTransaction", c.fault)
-			var texts []string
-			over := []*types.Transaction{s.Sign(s.Accounts[0], Payment{}), s.Sign(s.Accounts[1], Payment{})}
-			for _, tx := range over {
-				texts = append(texts, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":["0x%x"]}`, s.Raw(tx)))
-			}
-			got := make(chan string, 1)
-			go func() { got <- post(p, texts[0]) }()
-			rule.Await(1)
-			if !c.told {
-				p.Disconnect()
-			}
-			if told := <-got; told != "closed" {
-				t.Errorf("over HTTP the client was told %s", told)
-			}
-			want := "closed"
-			if !c.told { // and what comes after it is answered
-				want, texts = numberIs1, append(texts, blockNumber)
-			}
-			if told := overSocket(t, p, texts[1:]...); told != want {
-				t.Errorf("over a WebSocket the client was told %s, want %s", told, want)
-			}
-			rule.Await(2)
-			s.Settle()
-			for _, tx := range over {
-				if got := s.Where(tx.Hash()); got != c.where {
-					t.Errorf("the transaction is %s, want %s", got, c.where)
-				}
-			}
-			p.Refuse()
-			if told := post(p, blockNumber); told != "closed" {
-				t.Errorf("while the node is away: %s", told)
-			}
-			p.Accept()
-			if told := post(p, blockNumber); told != numberIs1 {
-				t.Errorf("when the node is back: %s", told)
-			}
-		})
 	}
 }
 

@@ -5,7 +5,6 @@ package ethereum_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -220,38 +218,6 @@ func TestABlockThatNobodyHasHasNoCounts(t *testing.T) {
 		}
 		if s := w.Status().Nodes[0]; !s.Up {
 			w.t.Errorf("status %+v, want up", s)
-		}
-	})
-}
-
-func TestCallsAndSubscriptionsAreAnsweredByTheNode(t *testing.T) {
-	everywhere(t, func(w *world) {
-		t := w.t
-		result, refusal, err := w.Call(t.Context(), "eth_chainId", nil)
-		var id string
-		if err != nil || refusal != nil || json.Unmarshal(result, &id) != nil || id != "0x"+w.node.ChainID().Text(16) {
-			t.Errorf("chain id %s, %v, %v", result, refusal, err)
-		}
-		if _, refusal, err := w.Call(t.Context(), "eth_nothing", json.RawMessage("[]")); err != nil || refusal == nil {
-			t.Errorf("a method that nobody has: %v, %v; want a refusal", refusal, err)
-		}
-		if !strings.Contains(t.Name(), "ws") {
-			return
-		}
-		events := make(chan json.RawMessage, 100)
-		leave, refusal, err := w.Subscribe(t.Context(), json.RawMessage(`["newHeads"]`), func(e json.RawMessage) { events <- e }, func(error) {})
-		if err != nil || refusal != nil {
-			t.Fatalf("not subscribed: %v, %v", refusal, err)
-		}
-		defer leave()
-		h := w.block()
-		select {
-		case e := <-events:
-			if !bytes.Contains(e, []byte(common.Hash(h.Latest.Hash).Hex())) {
-				t.Errorf("event %s, want block %v", e, h.Latest.Hash)
-			}
-		case <-time.After(net):
-			t.Error("no event")
 		}
 	})
 }
