@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
@@ -169,4 +170,21 @@ func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing
 	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
 	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
 	g.WantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
+}
+
+// It is refused for ever, and read and answered each time.
+func TestABatchThatIsTooLargeForAQuotaRests(t *testing.T) {
+	limits := func(s *setup) { s.ws.Auth = limited(map[string]access.Quota{"ada": {RequestsPerSecond: 1, Burst: 5}}) }
+	inBubble(t, limits, func(t *testing.T, r *raw) {
+		r.upgrade("Authorization: Bearer ada\r\n")
+		one := `{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`
+		began := time.Now()
+		for range 3 {
+			r.write(text("[" + strings.Repeat(one+",", 9) + one + "]"))
+			r.want(opText, "never lets through more than 5")
+		}
+		if took := time.Since(began); took < 2*maxRest {
+			t.Errorf("three of them were read within %v", took)
+		}
+	})
 }

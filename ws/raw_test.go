@@ -342,28 +342,32 @@ func (p pipes) connect(t testing.TB) *raw {
 	return &raw{TB: t, Conn: peer, in: bufio.NewReader(peer)}
 }
 
-// runInBubbles plays cases about time, each with a gateway of its own. What a case leaves
-// running fails its bubble.
+// runInBubbles plays cases about time, each with a gateway of its own.
 func runInBubbles(t *testing.T, change func(*setup), cases []rawCase, upgraded bool) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := pipes{make(chan net.Conn), make(chan struct{})}
-				startGateway(t, rawSetup, change, func(s *setup) {
-					headers := s.headers
-					s.serve = func(t testing.TB, web *http.Server) (string, func()) {
-						web.ReadHeaderTimeout, web.ReadTimeout, web.IdleTimeout = headers, headers, headers
-						served := make(chan error, 1)
-						go func() { served <- web.Serve(p) }()
-						return "", func() { check(t, web.Close()); <-served }
-					}
-				})
-				r := p.connect(t)
-				defer func() { _ = r.Close(); r.beside.Wait() }()
-				playRaw(t, r, c, upgraded)
-			})
+			inBubble(t, change, func(t *testing.T, r *raw) { playRaw(t, r, c, upgraded) })
 		})
 	}
+}
+
+// inBubble runs a test of a socket to a gateway in fake time. What it leaves running fails it.
+func inBubble(t *testing.T, change func(*setup), test func(t *testing.T, r *raw)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pipes{make(chan net.Conn), make(chan struct{})}
+		startGateway(t, rawSetup, change, func(s *setup) {
+			headers := s.headers
+			s.serve = func(t testing.TB, web *http.Server) (string, func()) {
+				web.ReadHeaderTimeout, web.ReadTimeout, web.IdleTimeout = headers, headers, headers
+				served := make(chan error, 1)
+				go func() { served <- web.Serve(p) }()
+				return "", func() { check(t, web.Close()); <-served }
+			}
+		})
+		r := p.connect(t)
+		defer func() { _ = r.Close(); r.beside.Wait() }()
+		test(t, r)
+	})
 }
 
 func playRaw(t *testing.T, r *raw, c rawCase, upgraded bool) {

@@ -35,6 +35,11 @@ func TestRedisAndMemoryDoTheSame(t *testing.T) {
 					t.Errorf("the first take: %+v", s)
 				}
 			}
+			if name == "redis" {
+				if ttl := client(t, server).PTTL(t.Context(), redisPrefix+"test:k").Val(); ttl <= 0 || ttl > take.TTL {
+					t.Errorf("it lasts %v, want %v at most", ttl, take.TTL)
+				}
+			}
 			other := take
 			other.Value, other.TTL = "v2", time.Hour
 			if s := run(t, locks, other); s.OK || s.Left <= 50*time.Second || s.Left > time.Minute {
