@@ -143,11 +143,17 @@ type signerReleaseCmd struct {
 
 // Run implements the command.
 func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
-	return c.run(ctx, p, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+	return c.run(ctx, p, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (r wire.MarkResult, err error) {
 		if c.Unsent {
-			return gateway.MarkRecyclable(ctx, h, c.Reason, client.Unsent())
+			r, err = gateway.MarkRecyclable(ctx, h, c.Reason, client.Unsent())
+		} else {
+			r, err = gateway.MarkRecyclable(ctx, h, c.Reason)
 		}
-		return gateway.MarkRecyclable(ctx, h, c.Reason)
+		if err == nil && r.Status != wire.StatusReleased {
+			err = fmt.Errorf("nonce %d of %s was not given back, it is %s: a transaction of it may still be mined (say --unsent if no node has one), or it is below the floor",
+				c.Nonce, c.Signer, r.Status)
+		}
+		return r, err
 	})
 }
 
@@ -174,7 +180,11 @@ func (c *signerConsumeCmd) check(a *wire.Allocation) error {
 	if a.TxHash != "" || a.Status == wire.StatusConsumed || slices.Contains(used, a.Chain) {
 		return nil
 	}
-	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. Release it instead, or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer)
+	instead := "Release it instead"
+	if a.Status == wire.StatusReleased {
+		instead = "It is RELEASED, and the next client is given it: leave it so"
+	}
+	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. %s, or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer, instead)
 }
 
 // run marks the nonce, of the attempt that was named or of the current one, unless check, which may
