@@ -136,12 +136,13 @@ func TestWhatHasNoRoomInAnOpenLoopIsUnsentAndWhatHasNoAnswerFailed(t *testing.T)
 
 func TestConnectionsTakeTheTargetsInTurnAndAPingIsAnswered(t *testing.T) {
 	var connections [2]atomic.Int64
+	var all atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	server := func(i int) string {
 		return serve(t, func(c *conn, n int, message []byte) error {
 			if n == 0 {
 				connections[i].Add(1)
-				if i == 0 && c.number == 0 {
+				if all.Add(1) == 3 {
 					c.SetPongHandler(func(data string) error { cancel(); return nil })
 					c.WriteMessage(websocket.PingMessage, []byte("are you there"))
 				}
