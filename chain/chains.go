@@ -136,6 +136,43 @@ type State struct {
 	Stopped      bool
 }
 
+// Configured reports whether the chain of a signer is one of these.
+func (c *Chains) Configured(name string) bool {
+	t, _ := c.find(name)
+	return t != nil
+}
+
+// Found reports whether this node has looked, as the owner of a signer, what keeps its lowest open
+// nonce from being mined, so that State says it. A new owner has not, for as long as it takes; the
+// store has what the owner before it found.
+func (c *Chains) Found(name string) bool {
+	s := c.known(name)
+	if s == nil || !s.owned.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gap != nil {
+		return s.gapTold
+	}
+	return s.trouble.Kind != nonce.WatchAsIs || s.known && s.next.Load() > 0 && s.next.Load() <= s.mined
+}
+
+// Adopt takes over what the store lists of a signer, as long as this node, its owner now, has not
+// looked itself.
+func (c *Chains) Adopt(name string, as nonce.Watch) {
+	if s := c.known(name); s != nil {
+		s.t.report(s, s.adopt(&nonce.WatchEntry{Signer: name, Watch: as}))
+	}
+}
+
+// TroubleOf is what the store lists of a signer, with what a page from that nonce on says of it.
+func TroubleOf(as nonce.Watch, page *nonce.ListPage) *nonce.Gap {
+	gap, _ := gapOf(as.Nonce, page)
+	gap.Kind, gap.Since = as.Kind, as.SinceTime()
+	return &gap
+}
+
 // shownFor is how long a signer that this node does not own is looked at after LookAt.
 const shownFor = time.Minute
 

@@ -109,6 +109,14 @@ func (w *world) show(command string, args []string) (shown []string) {
 	case "lookat":
 		w.chains.LookAt(names[args[0]], number(w.t, args[1]))
 		return w.show("state", args)
+	case "adopt":
+		w.list(args)
+		w.chains.Adopt(names[args[0]], w.svc.listed[0].Watch)
+		w.svc.listed = nil // the node's own reading of the list comes too late
+		return w.show("state", args)
+	case "since":
+		st, _ := w.chains.State(names[args[0]])
+		return []string{time.Since(st.Trouble.Since).Round(time.Second).String() + flagged(" by its own look", w.chains.Found(names[args[0]]))}
 	case "state":
 		st, _ := w.chains.State(names[args[0]])
 		if st.Stopped {

@@ -380,17 +380,9 @@ func (s *signer) closeGapLocked() []nonce.Event {
 // blocking makes a gap of what the store says about a nonce that no node has seen and those above
 // it; and tells that its transaction is in no pool, unless a node that failed may have it.
 func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.Time) (events []nonce.Event) {
-	gap, more, released := nonce.Gap{Kind: nonce.WatchGap, Nonce: n, Since: now}, page.NextFrom >= 0, false
-	for i := range page.Rows {
-		row := &page.Rows[i]
-		switch {
-		case row.Nonce == n:
-			gap.Status, gap.Unknown, gap.Attempt, gap.TxHash = row.Status, row.Unknown(), row.Attempt, row.TxHash
-		case row.Status != nonce.Released:
-			gap.Blocked++
-		}
-		released = released || row.Status == nonce.Released
-	}
+	gap, released := gapOf(n, page)
+	more := page.NextFrom >= 0
+	gap.Kind, gap.Since = nonce.WatchGap, now
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.learnLocked(page.Rows)
@@ -418,6 +410,22 @@ func (s *signer) blocking(n int64, page *nonce.ListPage, failed bool, now time.T
 		return append(events, s.closeGapLocked()...)
 	}
 	return append(events, s.troubleLocked(&gap)...)
+}
+
+// gapOf is what a page of a signer's nonces, from n on, says of n; and whether one of them is RELEASED.
+func gapOf(n int64, page *nonce.ListPage) (gap nonce.Gap, released bool) {
+	gap.Nonce = n
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		switch {
+		case row.Nonce == n:
+			gap.Status, gap.Unknown, gap.Attempt, gap.TxHash = row.Status, row.Unknown(), row.Attempt, row.TxHash
+		case row.Status != nonce.Released:
+			gap.Blocked++
+		}
+		released = released || row.Status == nonce.Released
+	}
+	return gap, released
 }
 
 // learnLocked takes over what the store says of open nonces, which other nodes, or

@@ -69,6 +69,9 @@ type Op struct {
 	List      ListQuery     // list
 	// WithHolders, of a list, wants the names of those who have, or had, the nonces.
 	WithHolders bool
+	// ChainOnly, of a list that another node asks for, wants what the chain says of the nonces, and
+	// nothing else of them.
+	ChainOnly bool
 	// RecordFirst, of an allocate, is the caller's promise to record the hash before it
 	// sends, and to send only if that succeeded.
 	RecordFirst bool
@@ -136,6 +139,9 @@ type Op struct {
 	// Offer, of a repair that another node answered, is what that node knows of the
 	// transaction to be outbid; nil: nothing. The service does not fill it.
 	Offer *Offer
+	// Said, of a status or list, is what the signer's owner says of its chain, in the form of
+	// whoever asked for it; nil: nobody asked. The service does not touch it.
+	Said any
 }
 
 // Principal is who a client is, in eight bytes. The zero Principal is everybody,

@@ -108,6 +108,9 @@ type ListParams struct {
 	Status string `json:"status,omitempty"` // one of the states; empty: all
 	From   int64  `json:"from,omitempty"`   // the lowest nonce wanted
 	Limit  int64  `json:"limit,omitempty"`  // 1 to MaxListLimit; 100 when absent
+	// ChainOnly is said between nodes: only nonces of which the chain says something are wanted, and
+	// only that.
+	ChainOnly bool `json:"chainOnly,omitempty"`
 }
 
 // SetFloorParams are the params of nonce_setFloor.
@@ -343,6 +346,8 @@ func DecodeList(params []byte) (ListParams, *Error) {
 		Status text   `json:"status"`
 		From   number `json:"from"`
 		Limit  number `json:"limit"`
+
+		ChainOnly bool `json:"chainOnly"` // by name only
 	}
 	c := checker{bind(params, &given, "signer", "status", "from", "limit")}
 	p := ListParams{
@@ -350,6 +355,8 @@ func DecodeList(params []byte) (ListParams, *Error) {
 		Status: c.oneOf("status", given.Status, StatusHeld, StatusReleased, StatusConsumed, StatusUnknown),
 		From:   given.From.value,
 		Limit:  c.between("limit", given.Limit, DefaultListLimit, 1, MaxListLimit),
+
+		ChainOnly: given.ChainOnly,
 	}
 	return p, c.err
 }

@@ -198,7 +198,7 @@ const (
 	EnginePerformance = "performance"
 )
 
-// ChainStatus is what a chain says of a signer, as far as the node that answers knows.
+// ChainStatus is what a chain says of a signer, as far as its owner knows.
 type ChainStatus struct {
 	Mined int64  `json:"mined"`           // nonces below it are used, at the head
 	Final *int64 `json:"final,omitempty"` // and at the final block; nil: not known
@@ -215,6 +215,9 @@ type ChainStatus struct {
 	// Stopped: the final block of the chain fell, and nothing is done by itself for its
 	// signers until the gateway is started again.
 	Stopped bool `json:"stopped,omitempty"`
+	// Partial: the owner could not be asked. Gap, Stuck and Dropped are then as the owner stored them
+	// last, and the rest is what the node that answers knows by itself.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // Gap is the lowest nonce that the chain has not used, and why it is not mined.
@@ -248,6 +251,9 @@ type Allocation struct {
 type ListResult struct {
 	Allocations []Allocation `json:"allocations"`
 	NextFrom    *int64       `json:"nextFrom,omitempty"`
+	// Partial: the owner could not be asked what the chain says of the nonces. It is what the node
+	// that answers knows by itself.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // FloorResult answers nonce_setFloor.

@@ -123,10 +123,10 @@ func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
 }
 
 func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
-	if err := c.setSigner(&r.op, p.Signer); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("chainOnly", p.ChainOnly)); err != nil {
 		return err
 	}
-	r.op.Kind = nonce.KindList
+	r.op.Kind, r.op.ChainOnly = nonce.KindList, p.ChainOnly
 	r.op.List = nonce.ListQuery{Signer: r.op.Signer, From: p.From, Limit: int(p.Limit)}
 	r.op.List.Status, r.op.List.Unknown = statusOf(p.Status)
 	r.op.WithHolders = c.seesHolders(r.op.Signer)

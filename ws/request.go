@@ -39,6 +39,7 @@ type request struct {
 
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
 	undecided int         // what it waits for in line: its lock, its chain; guarded by lines.mu
+	asks      bool        // its signer's owner may have to be asked what its chain says; it counts in Server.lined
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	// What admission took for it.
@@ -178,6 +179,9 @@ func (r *request) submit() {
 		r.inbound = r.conn.peer.enter(r.path)
 		r.op.Path = &r.inbound.path
 	}
+	if r.asks = r.conn.srv.cfg.ChainAsk != nil && (r.op.Kind == nonce.KindStatus || r.op.Kind == nonce.KindList); r.asks {
+		r.conn.srv.lined.Add(1)
+	}
 	done, submitted := r.done, false
 	before := done.Load()
 	defer func() {
@@ -212,6 +216,9 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 	if r.inbound != nil {
 		r.conn.peer.leave(r.inbound)
 	}
+	if r.asks && r.askChain() {
+		return nil // it is answered when the owner has been asked
+	}
 	if r.unless != nil && errors.Is(op.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)
 	}
@@ -219,6 +226,28 @@ func (r *request) Done(op *nonce.Op) nonce.Waker {
 		return nil // it is answered when the lock is free
 	}
 	return r.finish()
+}
+
+// askChain has the owner of the signer asked what its chain says, where that is another node, or has
+// not found out yet: by a goroutine, of which there are at most as many as requests in flight. false:
+// there is nothing to ask.
+func (r *request) askChain() bool {
+	c := r.conn
+	var asks func()
+	if r.asks = false; r.op.Err == nil {
+		asks = c.srv.cfg.ChainAsk(&r.op, c.peer != nil)
+	}
+	if asks == nil {
+		c.srv.lined.Done()
+		return false
+	}
+	go func() {
+		defer c.srv.lined.Done()
+		defer c.recovered("asking the owner of a signer")
+		defer r.conclude()
+		asks()
+	}()
+	return true
 }
 
 // Gone implements nonce.Completion.

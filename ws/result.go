@@ -132,7 +132,9 @@ func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 		until := wire.Time(s.Lease.ExpiresAt)
 		r.Owner, r.OwnerURL, r.LeaseUntil = clip(s.Lease.Holder.Node), clip(s.Lease.URL), &until
 	}
-	if ask := c.srv.cfg.ChainStatus; ask != nil {
+	if said, asked := op.Said.(*ChainSaid); asked {
+		r.Chain = said.Status
+	} else if ask := c.srv.cfg.ChainStatus; ask != nil {
 		r.Chain = ask(c.srv.life, op.Signer, s.Next)
 	}
 	return r
@@ -156,8 +158,13 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 	page := &op.Page
 	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows))}
 	var words []string
-	if ask := c.srv.cfg.ChainStates; ask != nil {
+	if said, asked := op.Said.(*ChainSaid); asked {
+		words, r.Partial = said.Words, said.Partial
+	} else if ask := c.srv.cfg.ChainStates; ask != nil {
 		words = ask(op.Signer, page.Rows)
+	}
+	if op.ChainOnly {
+		return wordsResult(page.Rows, words)
 	}
 	room := listBytes(op) - fixedBytes
 	for i := range page.Rows {
@@ -188,6 +195,17 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 	}
 	if page.NextFrom >= 0 {
 		r.NextFrom = &page.NextFrom
+	}
+	return r
+}
+
+// wordsResult is what a chain says of nonces, for another node.
+func wordsResult(rows []nonce.Row, words []string) *wire.ListResult {
+	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(words))}
+	for i, word := range words {
+		if word != "" {
+			r.Allocations = append(r.Allocations, wire.Allocation{Nonce: rows[i].Nonce, Attempt: rows[i].Attempt, Chain: clipTo(word, maxWord)})
+		}
 	}
 	return r
 }

@@ -68,7 +68,7 @@ type Server struct {
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
-	lined     sync.WaitGroup // the lines of all connections, and the calls of dialects
+	lined     sync.WaitGroup // the lines of all connections, the calls of dialects, and reads that may ask the owner of their signer
 
 	sights    context.Context // ends when nobody waits for a chain any more; of life
 	endSights context.CancelFunc

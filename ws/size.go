@@ -40,6 +40,9 @@ const (
 	widestRowBytes = len(widestRow) + reissuedBytes + hashText + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 2*nonce.MaxKeyBytes + 2*maxPrincipal + maxWord
 	widestRow      = `{"nonce":9223372036854775807,"status":"CONSUMED","attempt":9223372036854775807,"txHash":"","txHashes":[],"reason":"",` +
 		`"heldUntil":"2026-11-20T18:33:56.123Z","requestId":"","holder":"","chain":"","updatedAt":"2026-11-20T18:33:56.123Z"},`
+	// wordBytes is a row of which only the word of the chain is wanted.
+	wordBytes  = len(widestWord) + maxWord
+	widestWord = `{"nonce":9223372036854775807,"status":"","attempt":9223372036854775807,"chain":""},`
 	// maxPrincipal bounds the name of a principal.
 	maxPrincipal = 128
 	// chainBytes is what a chain says in the answer to nonce_status.
@@ -74,6 +77,9 @@ func repairBytes(op *nonce.Op) int64 {
 func statusBytes(*nonce.Op) int64 { return fixedBytes + chainBytes }
 
 func listBytes(op *nonce.Op) int64 {
+	if op.ChainOnly {
+		return fixedBytes + int64(op.List.Limit*wordBytes)
+	}
 	return fixedBytes + int64((op.List.Limit-1)*rowBytes+widestRowBytes)
 }
 

@@ -269,7 +269,7 @@ func (a *app) openServer(context.Context) (err error) {
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Met:        a.meets(),
-		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait, ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
+		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait, ChainAsk: a.chainAsk(), ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,

@@ -178,7 +178,7 @@ func (a *app) chainOfService() nonce.Chain {
 	return a.chains
 }
 
-// chainReady, chainStatus, chainStates and chainOffer are what connections ask. They
+// chainReady, chainStatus, chainStates and chainOffer, and chainAsk, are what connections ask. They
 // are nil without chains.
 func (a *app) chainReady() func(string, bool, func()) bool {
 	if a.chains == nil {
@@ -205,15 +205,19 @@ func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStat
 		if !ok {
 			return nil
 		}
-		out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Claimed: st.Claimed, Window: st.Window, Stopped: st.Stopped}
-		if st.FinalKnown {
-			out.Final = &st.Final
-		}
-		if is := st.Trouble; is != nil {
-			*map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}[is.Kind] = events.Gap(is)
-		}
-		return out
+		return statusOfChain(&st)
 	}
+}
+
+func statusOfChain(st *chain.State) *wire.ChainStatus {
+	out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Claimed: st.Claimed, Window: st.Window, Stopped: st.Stopped}
+	if st.FinalKnown {
+		out.Final = &st.Final
+	}
+	if is := st.Trouble; is != nil {
+		*map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}[is.Kind] = events.Gap(is)
+	}
+	return out
 }
 
 func (a *app) chainStates() func(string, []nonce.Row) []string {

@@ -123,6 +123,9 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 	if c.Stopped {
 		fmt.Fprintf(w, "chain\tits final block fell: nothing is done by itself until the gateway is started again\n")
 	}
+	if c.Partial {
+		fmt.Fprintf(w, "partial\tthe owner could not be asked: this is what is stored, and what the node that was asked knows\n")
+	}
 	for word, g := range map[string]*wire.Gap{"gap": c.Gap, "stuck": c.Stuck, "dropped": c.Dropped} {
 		if g == nil { // one at most is there
 			continue

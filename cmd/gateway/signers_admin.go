@@ -50,7 +50,7 @@ type listedSigner struct {
 	OldestHold     time.Time `json:"oldestHold,omitzero"`
 	MaxAttempt     int64     `json:"maxAttempt,omitempty"`
 	Owner          string    `json:"owner,omitempty"`
-	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node knows
+	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node, or the store, knows
 	Gap            *int64    `json:"gap,omitempty"`   // the lowest nonce that its chain has not used, where Trouble says what is wrong with it
 	Trouble        string    `json:"trouble,omitempty"`
 	Since          time.Time `json:"since,omitzero"`
@@ -156,6 +156,7 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 		s.LowestReleased = &f.LowestReleased
 	}
 	if a.chains != nil {
+		s.Mined = s.Gap // the lowest nonce that is not used, while this node does not know more
 		a.chains.LookAt(f.Signer, f.Next)
 		if st, ok := a.chains.State(f.Signer); ok {
 			s.Mined = &st.Mined

@@ -42,6 +42,7 @@ type answer struct {
 	earlier          []*nonce.Earlier
 	offer            *nonce.Offer
 	floor, next      int64
+	said             any // of a read: *wire.ChainStatus or []wire.Allocation
 }
 
 // fill writes the result part of op.
@@ -65,6 +66,8 @@ func (a *answer) fill(op *nonce.Op) {
 		op.HeldUntil, op.HoldLeft, op.Earlier = a.heldUntil, a.holdLeft, a.earlier
 	case nonce.KindSetFloor:
 		op.Floor, op.Next = a.floor, a.next
+	case nonce.KindStatus, nonce.KindList:
+		op.Said = a.said
 	}
 }
 
@@ -93,6 +96,10 @@ func (r *results) understand(q asked, f *frame) (answer, error) {
 		return r.repaired(q, f.Result)
 	case nonce.KindSetFloor:
 		return r.floored(q, f.Result)
+	case nonce.KindStatus:
+		return statusSaid(q, f.Result)
+	case nonce.KindList:
+		return listSaid(f.Result)
 	}
 	return answer{}, errNonsense // nothing else was asked
 }

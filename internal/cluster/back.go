@@ -18,6 +18,10 @@ type returned struct {
 // w after the last of its batch.
 func (r *Router) returnOp(b returned, now time.Time, w *wakers) {
 	r.metrics.returned(resultOf(b.verdict), now.Sub(b.at))
+	if q, asked := b.op.Completion.(*inquiry); asked {
+		q.back(b.verdict)
+		return
+	}
 	w.add(r.service.Return(b.op, b.verdict))
 }
 

@@ -28,5 +28,5 @@
 // reads and one that writes. The Router owns them all; Stop ends them and waits. Locks: Router.mu
 // is taken before a peer.mu; interests.changing is held while the interest is read and set.
 //
-// Where to begin reading: router.go, peer.go, link.go, write.go, read.go, answer.go, back.go.
+// Where to begin reading: router.go, peer.go, link.go, write.go, read.go, answer.go, back.go; ask.go has the reads.
 package cluster

@@ -97,7 +97,7 @@ func (p *peer) send(op *nonce.Op) error {
 		p.mu.Unlock()
 		p.nudge()
 		return nonce.ErrPeerAway
-	case !p.inflight.room(op.Principal, p.r.cfg.Queue):
+	case !p.inflight.room(op.Principal, p.r.cfg.Queue), isRead(op.Kind) && p.inflight.n >= p.r.cfg.Queue/2: // the rest is for what writes
 		p.mu.Unlock()
 		return nonce.ErrForwardBusy
 	}

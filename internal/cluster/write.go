@@ -27,6 +27,8 @@ type output struct {
 	extend     wire.ExtendParams
 	repair     wire.RepairParams
 	floor      wire.SetFloorParams
+	status     wire.StatusParams
+	list       wire.ListParams
 }
 
 // outgoing is an op that the writer reads.
@@ -223,8 +225,20 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 	case nonce.KindSetFloor:
 		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
+	case nonce.KindStatus:
+		o.status = wire.StatusParams{Signer: op.Signer}
+		return wire.MethodStatus, &o.status
+	case nonce.KindList:
+		o.list = wire.ListParams{Signer: op.Signer, From: op.List.From, Limit: int64(op.List.Limit), ChainOnly: true}
+		if op.List.Status != 0 {
+			o.list.Status = op.List.Status.String()
+		}
+		if op.List.Unknown {
+			o.list.Status = wire.StatusUnknown
+		}
+		return wire.MethodList, &o.list
 	}
-	panic(fmt.Sprintf("cluster: a %v op cannot be forwarded", op.Kind)) // reads are not, and a new kind needs a line above
+	panic(fmt.Sprintf("cluster: a %v op cannot be forwarded", op.Kind)) // a new kind needs a line above
 }
 
 // takes is how many holds the principal may have, of a mark that takes its nonce.

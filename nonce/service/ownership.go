@@ -49,6 +49,20 @@ func (s *Service) Elsewhere(signer string) bool {
 	return !sh.mine() && owner != "" && owner != s.holder.Node && s.cfg.Router.Reaches(owner)
 }
 
+// OwnerOf is the node that owns the signer's shard, as this node sees it: this one, or another and
+// its URL; "": none that is known. In mode basic it is this one while no node of the other mode is live.
+func (s *Service) OwnerOf(signer string) (node, url string, mine bool) {
+	f, sh := s.fleet.Load(), s.shardOf(signer)
+	if sh.mine() || s.basic != nil && len(f.live) == 0 {
+		return s.holder.Node, "", true
+	}
+	node = sh.view.Load().Owner.Node
+	if node == s.holder.Node {
+		return "", "", false
+	}
+	return node, f.nodes[node].URL, false
+}
+
 // Unserved is how many shards nobody has by a lease that runs, and for how long the one has
 // been so that was so for the longest, as this node saw them when it last could. Where no
 // worker-queue node is live there are none.

@@ -64,7 +64,7 @@ type signerList struct {
 		Next, Held, Unknown        int64
 		Released, MaxAttempt       int64
 		LowestReleased, Mined, Gap *int64
-		OldestHold                 time.Time
+		OldestHold, Since          time.Time
 		Stopped                    bool
 	}
 }
@@ -254,5 +254,67 @@ func TestAGapIsToldByWhoeverTakesOverAlthoughNobodyAsks(t *testing.T) {
 	third.Await("the list", func() bool { return len(listed(third, "--filter=gap").Signers) > 0 })
 	if s := listed(third, "--filter=gap").Signers; len(s) != 1 || s[0].Signer != signerOf(1) || s[0].Gap == nil || *s[0].Gap != 0 {
 		t.Errorf("listed %+v", s)
+	}
+}
+
+// TestWhatTheChainSaysOfASignerIsSaidByItsOwnerAtAnyNode: and while the owner cannot be asked, and by the
+// next owner before it has looked, it is what the owner stored, as the list has it.
+func TestWhatTheChainSaysOfASignerIsSaidByItsOwnerAtAnyNode(t *testing.T) {
+	t.Parallel()
+	node := startEthereumNode(t)
+	f := e2e.ServeEach(t, "a b", node.flag(), "--chain-poll=20ms", "--chain-gap-after=1s", "--hold-ttl=10m", "--forward-timeout=1s")
+	a, b := f.Nodes["a"].Connect(), f.Nodes["b"].Connect()
+	account := 0
+	for owner := ""; owner != "a"; owner = e2e.StatusOf(b, signerOf(account)).Owner {
+		account++
+		b.Allocate(signerOf(account), "")
+	}
+	name := signerOf(account)
+	b.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":0,"txHash":%q}`, name, someHash))
+	b.Allocate(name, "")
+	gapOf := func(c *e2e.Peer) *wire.Gap {
+		if chain := e2e.StatusOf(c, name).Chain; chain != nil {
+			return chain.Gap
+		}
+		return nil
+	}
+	f.Nodes["a"].Await("the gap at its owner", func() bool { return gapOf(a) != nil })
+	f.Nodes["b"].Await("the list at the other node", func() bool { return len(listed(f.Nodes["b"], "--filter=gap").Signers) > 0 })
+	want := *gapOf(a)
+	if s := listed(f.Nodes["b"], "--filter=gap").Signers[0]; s.Signer != name || !s.Since.Equal(time.Time(want.Since)) {
+		t.Errorf("the owner says %+v, and the list has %+v", want, s)
+	}
+	said := e2e.StatusOf(b, name).Chain
+	if said == nil || said.Partial || said.Gap == nil || *said.Gap != want || want.Nonce != 0 || want.Blocked != 1 || want.TxHash != someHash {
+		t.Errorf("the owner says %+v, and the other node %+v", want, said)
+	}
+	for who, c := range map[string]*e2e.Peer{"the owner": a, "the other node": b} {
+		list := e2e.Decode[wire.ListResult](t, c.Want("ok", wire.MethodList, fmt.Sprintf(`{"signer":%q}`, name)))
+		if len(list.Allocations) != 2 || list.Partial || list.Allocations[0].Chain != wire.ChainDropped || list.Allocations[1].Chain != "" {
+			t.Errorf("%s lists %+v", who, list)
+		}
+	}
+
+	f.Nodes["a"].Signal(syscall.SIGKILL)
+	f.Nodes["a"].Exit()
+	var alone, taken bool // what the node that is left has been seen as
+	for !taken {
+		status := e2e.StatusOf(b, name)
+		chain := status.Chain
+		switch {
+		case chain == nil || chain.Gap == nil || *chain.Gap != want:
+			t.Fatalf("after the end of the owner, which said %+v: %+v, %+v", want, status, chain)
+		case chain.Partial:
+			alone = true
+			list := e2e.Decode[wire.ListResult](t, b.Want("ok", wire.MethodList, fmt.Sprintf(`{"signer":%q}`, name)))
+			if list.Allocations[0].Chain != wire.ChainDropped {
+				t.Errorf("without the owner: listed %+v", list)
+			}
+		default:
+			taken = status.Owner == "b"
+		}
+	}
+	if !alone {
+		t.Error("no answer was partial while the owner was away")
 	}
 }

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"fmt"
+
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// inquiry is a read that is forwarded. It is no op of the service, so the router tells whoever asked.
+type inquiry struct {
+	op   nonce.Op
+	done chan nonce.Verdict // capacity 1
+}
+
+// Done and Gone implement nonce.Completion.
+func (*inquiry) Done(*nonce.Op) nonce.Waker { return nil }
+func (*inquiry) Gone() bool                 { return false }
+
+func (q *inquiry) back(v nonce.Verdict) { q.done <- v }
+
+func isRead(k nonce.Kind) bool { return k == nonce.KindStatus || k == nonce.KindList }
+
+// StatusAt asks a node for what the chain says of a signer that it owns; nil: nothing. It goes
+// behind what was forwarded there before, waits no longer than an op that is forwarded, and takes at
+// most half of the slots. An error means that the owner has not said it.
+func (r *Router) StatusAt(node, url, signer string, by nonce.Principal) (*wire.ChainStatus, error) {
+	said, err := r.ask(node, url, nonce.Op{Kind: nonce.KindStatus, Signer: signer, Principal: by})
+	status, _ := said.(*wire.ChainStatus)
+	return status, err
+}
+
+// ListAt is StatusAt for what the chain says of the nonces of a list: those that it says something of.
+func (r *Router) ListAt(node, url string, list nonce.ListQuery, by nonce.Principal) ([]wire.Allocation, error) {
+	said, err := r.ask(node, url, nonce.Op{Kind: nonce.KindList, Signer: list.Signer, List: list, Principal: by})
+	rows, _ := said.([]wire.Allocation)
+	return rows, err
+}
+
+func (r *Router) ask(node, url string, op nonce.Op) (any, error) {
+	q := &inquiry{op: op, done: make(chan nonce.Verdict, 1)}
+	q.op.Completion = q
+	if err := r.Forward(node, url, &q.op); err != nil {
+		return nil, err
+	}
+	if v := <-q.done; v != nonce.Answered || q.op.Err != nil {
+		return nil, fmt.Errorf("asking node %.128q: %w", node, q.op.Err)
+	}
+	return q.op.Said, nil
+}
+
+// statusSaid reads what a chain says of a signer.
+func statusSaid(q asked, result []byte) (answer, error) {
+	var got wire.StatusResult
+	if err := wire.Unmarshal(result, &got); err != nil {
+		return answer{}, nonsense("%w", err)
+	}
+	if got.Signer != q.signer {
+		return answer{}, nonsense("the state of %.140q, which was not asked for", got.Signer)
+	}
+	if c := got.Chain; c != nil {
+		for _, g := range []*wire.Gap{c.Gap, c.Stuck, c.Dropped} {
+			if g != nil && !gapFits(g) {
+				return answer{}, nonsense("a gap of nonce %d in the state %.40q with the hash %.70q", g.Nonce, g.Status, g.TxHash)
+			}
+		}
+	}
+	return answer{said: got.Chain}, nil
+}
+
+func gapFits(g *wire.Gap) bool {
+	status, _ := statusOf(g.Status)
+	_, err := nonce.ParseTxHash(g.TxHash)
+	return g.Nonce >= 0 && (g.Status == "" || status != 0) && (g.TxHash == "" || err == nil)
+}
+
+// listSaid reads what a chain says of nonces.
+func listSaid(result []byte) (answer, error) {
+	var got wire.ListResult
+	if err := wire.Unmarshal(result, &got); err != nil {
+		return answer{}, nonsense("%w", err)
+	}
+	if len(got.Allocations) > wire.MaxListLimit {
+		return answer{}, nonsense("a list of %d nonces", len(got.Allocations))
+	}
+	return answer{said: got.Allocations}, nil
+}
