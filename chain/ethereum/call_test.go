@@ -12,13 +12,6 @@ import (
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
 
-// named has each node answer eth_call with its name.
-func (w *world) named() {
-	for i, n := range w.nodes {
-		n.On("eth_call", func([]json.RawMessage) (any, error) { return w.set.names[i], nil })
-	}
-}
-
 func TestACallWithoutNodesOrTimeSaysSo(t *testing.T) {
 	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		if _, _, err := w.Call(t.Context(), "eth_call", nil); !isUnreachable(err) || !errors.Is(err, ErrClosed) {

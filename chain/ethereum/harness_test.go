@@ -158,16 +158,6 @@ func (w *world) wantHead(b *fakenode.Block) {
 	}
 }
 
-// none fails if there is a new head.
-func (w *world) none() {
-	w.t.Helper()
-	select {
-	case h := <-w.heads:
-		w.t.Fatalf("a new head: %+v", h)
-	default:
-	}
-}
-
 // last returns the newest of several heads.
 func (w *world) last() chain.Head {
 	w.t.Helper()

@@ -16,16 +16,6 @@ func (w *world) want(signers ...string) {
 
 func (w *world) wantNothing() { w.InterestChanged(func() (bool, []string) { return false, nil }) }
 
-func ended(done <-chan struct{}) bool {
-	synctest.Wait()
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 func tellOf(f *far, subscription, signer string, n int64, more string) {
 	f.T.Helper()
 	f.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"log/slog"
 	"strconv"
 	"testing"
@@ -9,29 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
-
-// ring is a router that knows n nodes beside itself and has lost none.
-func ring(t *testing.T, n int) *Router {
-	t.Helper()
-	r, err := New("self", Config{Forward: true}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	expect.Must(t, err)
-	t.Cleanup(func() { r.Stop(t.Context()) }) // never served: nothing is dialled
-	r.Nodes(cluster(n))
-	return r
-}
-
-func cluster(n int) []lease.Node {
-	list := []lease.Node{node("self", 1)}
-	for i := range n {
-		list = append(list, node(fmt.Sprintf("node-%d", i), 1))
-	}
-	return list
-}
 
 func TestAnUpgradeSaysWhoDialsWhomTheStoreAndTheSecret(t *testing.T) {
 	linked(t, Config{Store: func() string { return "here" }}, func(t *testing.T, w *world, f *far) {
