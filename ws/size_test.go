@@ -59,8 +59,10 @@ func widestOps() []*nonce.Op {
 	one := *list
 	one.List.Limit, one.Page.Rows = 1, list.Page.Rows[:1]
 	list.Page.NextFrom = widest
+	words := *list
+	words.ChainOnly = true
 	ops := []*nonce.Op{
-		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one,
+		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one, &words,
 		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
 		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
 			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
@@ -148,7 +150,7 @@ func widestChain() Config {
 	return Config{
 		ChainStatus: func(context.Context, string, int64) *wire.ChainStatus {
 			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
-			return &wire.ChainStatus{Mined: widest, Final: &final, Window: widest, Head: widest, Dropped: events.Gap(gap), Stopped: true}
+			return &wire.ChainStatus{Mined: widest, Final: &final, Claimed: widest, Window: widest, Head: widest, Dropped: events.Gap(gap), Stopped: true, Partial: true}
 		},
 		ChainStates: func(_ string, rows []nonce.Row) []string {
 			words := make([]string, len(rows))

@@ -59,9 +59,13 @@ func statusSaid(q asked, result []byte) (answer, error) {
 		return answer{}, nonsense("the state of %.140q, which was not asked for", got.Signer)
 	}
 	if c := got.Chain; c != nil {
+		gaps := 0
 		for _, g := range []*wire.Gap{c.Gap, c.Stuck, c.Dropped} {
-			if g != nil && !gapFits(g) {
-				return answer{}, nonsense("a gap of nonce %d in the state %.40q with the hash %.70q", g.Nonce, g.Status, g.TxHash)
+			if g == nil {
+				continue
+			}
+			if gaps++; gaps > 1 || !gapFits(g) {
+				return answer{}, nonsense("the gap number %d of a signer, of nonce %d in the state %.40q with the hash %.70q", gaps, g.Nonce, g.Status, g.TxHash)
 			}
 		}
 	}

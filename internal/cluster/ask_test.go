@@ -54,6 +54,7 @@ func TestAnAnswerOfAnotherSignerOrOfNoSenseEndsTheLink(t *testing.T) {
 		"signer": {Signer: "other"},
 		"status": {Signer: "s", Chain: &wire.ChainStatus{Stuck: &wire.Gap{Status: "LOST"}}},
 		"hash":   {Signer: "s", Chain: &wire.ChainStatus{Dropped: &wire.Gap{TxHash: "0x12"}}},
+		"two":    {Signer: "s", Chain: &wire.ChainStatus{Stuck: &wire.Gap{}, Gap: &wire.Gap{}}},
 		"nonce":  {Signer: "s", Chain: &wire.ChainStatus{Gap: &wire.Gap{Nonce: -1}}},
 	} {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
