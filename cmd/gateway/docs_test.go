@@ -23,7 +23,7 @@ var foreignFlags = []string{
 }
 
 // toolPages describe other programs of this tree, whose flags those programs check.
-var toolPages = []string{"bench.md", "bench-scenes.md", "measured.md", "testing.md", "torture.md", "torture-engine.md", "18-what-was-tried-for-speed.md"}
+var toolPages = []string{"bench.md", "measured.md", "testing.md", "torture.md", "18-what-was-tried-for-speed.md"}
 
 func TestEveryFlagInThePagesExists(t *testing.T) {
 	known := slices.Clone(foreignFlags)
