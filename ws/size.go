@@ -23,7 +23,7 @@ const (
 	// widestMarkBytes is the result of a mark with everything in it but its signer, and
 	// widestRepairBytes that of a repair: all hashes that can be recorded, and a reason of
 	// quotes only, which double when they are written.
-	widestMarkBytes   = len(widestMark) + 2*hashText + nonce.MaxHashes*hashBytes
+	widestMarkBytes   = len(widestMark) + reissuedBytes + 2*hashText + nonce.MaxHashes*hashBytes
 	widestRepairBytes = len(widestRepair) + reissuedBytes + nonce.MaxHashes*hashBytes + 2*nonce.MaxReasonBytes + 4*maxQuantity
 	widestMark        = `{"jsonrpc":"2.0","id":,"result":{"signer":"","nonce":9223372036854775807,"attempt":9223372036854775807,"status":"CONSUMED",` +
 		`"txHash":"","txHashes":[],"replaced":"","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":9223372036854775807}}`

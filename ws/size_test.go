@@ -42,6 +42,7 @@ func widestOps() []*nonce.Op {
 	used, recyclable, signed, signedLate := mark, mark, mark, mark
 	used.Kind, recyclable.Kind, signed.Kind, signedLate.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindMarkSigned
 	signed.Status = nonce.Held
+	signed.Earlier, signedLate.Earlier = earlier, earlier
 	extend := nonce.Op{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest, Token: widest, HeldUntil: widestTime, HoldLeft: widest}
 	repair := nonce.Op{
 		Kind: nonce.KindRepair, Signer: widestKey, Count: 1, Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest,

@@ -51,6 +51,8 @@ type Hold struct {
 	Token     int64
 	HeldUntil time.Time // store clock
 	Deadline  time.Time // monotonic, counted from before the request
+	// Earlier is a hold of the nonce that ended without anybody knowing whether it was used; nil: none.
+	Earlier *nonce.Earlier
 
 	svc    *Service
 	signed atomic.Bool
@@ -104,6 +106,9 @@ func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, 
 	h := &Hold{
 		Signer: signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0], Token: op.Token,
 		HeldUntil: op.HeldUntil, Deadline: sent.Add(op.HoldLeft), svc: s,
+	}
+	if len(op.Earlier) > 0 {
+		h.Earlier = op.Earlier[0]
 	}
 	held, cancel := context.WithDeadline(ctx, h.Deadline)
 	defer cancel()

@@ -178,7 +178,8 @@ const ofGateway = `{{if .Module}}{{if .Module.Main}}{{$dir := .Dir}}{{range .GoF
 {{end}}{{end}}{{end}}`
 
 // lookAtSources has Go's test cache run the tests again when a source of the gateway has changed: it knows of the files that a test
-// itself looks at, and of no others.
+// itself looks at, and of no others. It minds no files outside the module of the tests, so those of
+// test/interop are run with -count=1.
 var lookAtSources = sync.OnceValue(func() error {
 	module, err := Module(context.Background())
 	if err != nil {
