@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,7 @@ func TestScenarios(t *testing.T) {
 // scene is a world whose blocks have names.
 type scene struct {
 	*world
+	mu        sync.Mutex // guards blocks and names: nodes look for what they are to tell
 	blocks    map[string]*fakenode.Block
 	names     map[chain.Hash]string
 	listeners map[string]listener
@@ -236,7 +238,9 @@ func (s *scene) each(letters string, do func(*fakenode.Node)) {
 // block finds NAME or NAME-N, the block so many below it. A letter is the head of that node.
 func (s *scene) block(text string) *fakenode.Block {
 	name, depth, under := strings.Cut(text, "-")
+	s.mu.Lock()
 	b := s.blocks[name]
+	s.mu.Unlock()
 	switch {
 	case text == "none":
 		return nil
@@ -273,6 +277,8 @@ func (s *scene) grow(name string, b *fakenode.Block, args []string) {
 }
 
 func (s *scene) name(name string, b *fakenode.Block, count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.names, func(_ chain.Hash, was string) bool { return was == name || strings.HasPrefix(was, name+"-") })
 	s.blocks[name] = b
 	for i := range count {
@@ -282,6 +288,8 @@ func (s *scene) name(name string, b *fakenode.Block, count int) {
 }
 
 func (s *scene) nameOf(b chain.Block) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if name := s.names[b.Hash]; name != "" {
 		return name
 	}

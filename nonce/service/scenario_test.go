@@ -69,9 +69,7 @@ type scenario struct {
 	*logged
 	mode  func(*service.Config) // of nodes that name none
 	chain *noncetest.Chain
-	named map[string]*node
 	ways  map[string]*logWay
-	ops   map[string]*pending
 	undo  map[string]func() // by name, to restore a backup, mend a row or open what is held
 	began chan struct{}     // closed when a call is held
 
@@ -79,7 +77,9 @@ type scenario struct {
 
 	retiring sync.WaitGroup
 
-	mu     sync.Mutex // guards faults
+	mu     sync.Mutex // guards what follows: calls of the store play lines, too
+	named  map[string]*node
+	ops    map[string]*pending
 	faults []*fault
 }
 
@@ -237,11 +237,20 @@ func (s *scenario) duration(text string) time.Duration {
 
 func (s *scenario) node(name string) *node {
 	s.Helper()
+	s.mu.Lock()
 	n := s.named[name]
+	s.mu.Unlock()
 	if n == nil {
 		s.Fatalf("there is no node %q", name)
 	}
 	return n
+}
+
+// op is one that was sent under a name; nil: none was.
+func (s *scenario) op(id string) *pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ops[id]
 }
 
 // do does what a line says.
@@ -260,11 +269,14 @@ func (s *scenario) do(ask string, block []string) string {
 		return strings.Join(s.node(name).batch(ops...), "; ")
 	case '>':
 		id, op, _ := strings.Cut(rest, " ")
-		s.ops[id] = s.node(name).send(parse(s.T, op))[0]
+		sent := s.node(name).send(parse(s.T, op))[0]
+		s.mu.Lock()
+		s.ops[id] = sent
+		s.mu.Unlock()
 		synctest.Wait()
 		return ""
 	}
-	if p := s.ops[word]; p != nil {
+	if p := s.op(word); p != nil {
 		return p.wait()
 	}
 	words := strings.Fields(rest)
@@ -289,8 +301,8 @@ func (s *scenario) change(word string, words, block []string) {
 		pass(s.duration(first))
 	case "waits": // of ops that were sent
 		for _, id := range words {
-			if synctest.Wait(); s.ops[id].answered() {
-				s.Errorf("%s was told %s", id, s.ops[id].wait())
+			if synctest.Wait(); s.op(id).answered() {
+				s.Errorf("%s was told %s", id, s.op(id).wait())
 			}
 		}
 	case "chain":
@@ -384,7 +396,9 @@ func (s *scenario) change(word string, words, block []string) {
 	case "flush":
 		s.server.flush()
 	case "two": // servers, as in a cluster
+		s.server.mu.Lock()
 		s.server.two = true
+		s.server.mu.Unlock()
 	case "forget": // the keys of one shard
 		shard, _ := strconv.Atoi(first)
 		s.server.mu.Lock()
@@ -473,11 +487,15 @@ func (s *scenario) startNode(name string, words []string) {
 			}
 		}
 	}
+	var n *node
 	if slices.Contains(words, "log") {
-		s.named[label], s.ways[label] = s.logged.start(id, change)
-		return
+		n, s.ways[label] = s.logged.start(id, change)
+	} else {
+		n = start(s.T, s.disk, id, change)
 	}
-	s.named[label] = start(s.T, s.disk, id, change)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.named[label] = n
 }
 
 // asked answers what a line asks for; "?" if it asks for nothing.
@@ -568,7 +586,10 @@ func (s *scenario) asked(word string, words []string) string {
 		}
 		return fmt.Sprint(all.Shards[0].Shipped)
 	}
-	if n := s.named[first]; n != nil {
+	s.mu.Lock()
+	n := s.named[first]
+	s.mu.Unlock()
+	if n != nil {
 		return n.asked(word, words[1])
 	}
 	return "?"
