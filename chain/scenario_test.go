@@ -139,8 +139,16 @@ func (w *world) show(command string, args []string) (shown []string) {
 		}
 	case "did":
 		for _, op := range w.did() {
-			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), flagged(" any", op.MarkAny)))
+			words := flagged(" any", op.MarkAny) + flagged(" "+op.Reason, op.Reason != "")
+			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), words))
 		}
+	case "asked":
+		w.chain.set(func() {
+			for _, a := range w.chain.asked {
+				shown = append(shown, fmt.Sprint(a.Nonce))
+			}
+			w.chain.asked = nil
+		})
 	case "told":
 		for _, e := range w.told() {
 			if gap := e.Gap; gap != nil {

@@ -61,32 +61,32 @@ func (s *signer) sighted(n int64, f *Sighting, at int64) {
 // decide ends a hold that is unknown when it is settled that it was used, now or since it is
 // unknown.
 func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *budget) {
-	used, hash := q.s.shown(q.ask.Nonce)
+	passed, found, hash := q.s.shown(q.ask.Nonce)
 	if f.Settled != Absent {
-		used, hash = true, f.SettledTx
+		found, hash = true, f.SettledTx
 	}
-	if !used {
+	if !passed && !found {
 		return
 	}
 	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}
-	if f.Settled == Mined || q.s.view.Load().Mined > q.ask.Nonce {
+	if f.Settled == Mined || passed {
 		op.Reason = nonce.ReasonMined
 	}
 	t.mark(ctx, q.s, op, left)
 }
 
-// shown reports whether a nonce is known to be used, or was, and the transaction.
-func (s *signer) shown(n int64) (used bool, tx Hash) {
+// shown reports whether the count has passed a nonce, as far as is settled, whether a transaction of it
+// was found, and which one.
+func (s *signer) shown(n int64) (passed, found bool, tx Hash) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	used = n < s.mined
 	if k := s.notes[n]; k != nil {
 		if tx = k.settledTx(); tx == (Hash{}) {
 			tx = k.shown
 		}
-		used = used || k.found
+		found = k.found
 	}
-	return used, tx
+	return n < s.mined && !s.guessed, found, tx
 }
 
 // mark runs an op that follows from the chain. One that is refused has been overtaken.

@@ -77,7 +77,8 @@ type note struct {
 	since   int64     // number of the block at which it became unknown
 	found   bool      // since then it is settled that there is a transaction
 	shown   Hash      // which one; zero if nodes did not say, or the count fell since
-	hinted  time.Time // when a node, or its block, has shown one last
+	hinted  time.Time // when a node, or its block, has shown one last, or a count has delayed it
+	claimed bool      // since then a count that is not settled has delayed the release, once
 	hint    Hash      // which one a node showed
 	asked   time.Time // when nodes were asked for it last, as it is unknown
 	looked  time.Time // the last look at all nodes in which none failed and none saw it
@@ -239,6 +240,9 @@ func (s *signer) Unseen(n, attempt int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.notes[n]
+	if k != nil && k.unknown && !k.claimed && n < max(s.mined, s.claim, s.hint.Load()) { // of one node, which may lie for ever
+		k.claimed, k.hinted = true, time.Now()
+	}
 	if k == nil || !k.hinted.IsZero() && time.Since(k.hinted) < s.t.cfg.UnknownFor {
 		return false // what one of several nodes had may still be somewhere
 	}
@@ -344,6 +348,7 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	case nonce.EventUnknown:
 		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
 		k.found, k.shown, k.hinted = k.sure || k.seen != Absent && !s.several(), k.settledTx(), time.Time{}
+		k.claimed = false
 		if k.seen != Absent {
 			k.hinted = time.Now()
 		}
