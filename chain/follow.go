@@ -147,7 +147,7 @@ func (s *signer) allow(u Use, h *Head) {
 func (s *signer) usedBy(u Use, h *Head) []nonce.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.known {
+	if !s.known || u.Nonce < s.final { // what is final is told
 		return nil
 	}
 	several := s.several()
@@ -208,6 +208,7 @@ func (s *signer) minedLocked(n, cursor, at int64) []nonce.Event {
 		}
 		k.uses(by, at, !s.several() || s.oursLocked(by))
 	}
+	k.sure = k.sure && k.seen == Mined // else its block may have been replaced
 	tx := k.settledTx()
 	mined := []nonce.Event{{Type: nonce.EventMined, Nonce: n, Attempt: k.attempt, TxHash: tx}}
 	o := outsider{nonce: n, tx: k.tx, auth: auth, sure: tx == k.tx, free: k.free}

@@ -31,10 +31,10 @@ type outsider struct {
 
 func (o *outsider) due() bool { return o.sure && (o.final || o.plain || o.tx != Hash{}) }
 
-// outsideLocked keeps an outsider until nodes and the store were asked, one of a nonce, and reports
-// whether there is room.
+// outsideLocked keeps an outsider until nodes and the store were asked, and reports whether there is
+// room: one of a nonce, and what one node says beside one that is settled.
 func (s *signer) outsideLocked(o outsider) bool {
-	i := slices.IndexFunc(s.outside, func(was outsider) bool { return was.nonce == o.nonce })
+	i := slices.IndexFunc(s.outside, func(was outsider) bool { return was.nonce == o.nonce && !(was.sure && o.beside) })
 	switch {
 	case i >= 0:
 		was := &s.outside[i]

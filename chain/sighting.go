@@ -35,7 +35,8 @@ func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	if k == nil {
 		return
 	}
-	if proven := k.seen == Mined && n < s.mined; !proven && (f.Seen != Absent || !f.Failed) {
+	proven := k.seen == Mined && n < s.mined
+	if !proven && (f.Seen != Absent || !f.Failed) {
 		k.seen = f.Seen
 	}
 	if f.Seen != Absent {
@@ -45,7 +46,11 @@ func (s *signer) sighted(n int64, f *Sighting, at int64) {
 		k.found, k.shown = true, f.SettledTx
 	}
 	switch {
-	case f.Settled == Mined && f.SettledTx != (Hash{}) && !k.sure:
+	case f.Settled == Mined && f.SettledTx != (Hash{}) && !(proven && k.sure):
+		if told := k.settledTx(); n < s.mined && told != (Hash{}) && told != f.SettledTx { // its block was replaced
+			s.outsideLocked(outsider{nonce: n, tx: f.SettledTx, sure: true})
+			s.t.watch(s)
+		}
 		k.uses(f.SettledTx, at, true)
 	case f.Seen == Mined && k.tx == (Hash{}):
 		k.tx, k.at = f.Tx, at
@@ -130,7 +135,7 @@ func (s *signer) confirmed(n int64, f *Sighting, at int64) (refuted Hash) {
 	if k == nil {
 		k = new(note) // it is final, and forgotten
 	}
-	if f.Nodes > 1 { // what they do not show they may have forgotten, or have no way to find
+	if f.Nodes > 1 || !s.several() { // what they do not show they may have forgotten, or have no way to find
 		o.looks++
 	}
 	switch stands := o.beside && k.tx == f.SettledTx; {
