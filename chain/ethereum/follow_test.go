@@ -2,9 +2,12 @@ package ethereum
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"noncegate/chain"
@@ -114,14 +117,90 @@ func TestWhatANodeClaimedIsAskedForByItsHash(t *testing.T) {
 		})
 		must(t, err)
 		for i, want := range []chain.Seen{chain.Mined, chain.Mined, chain.Absent, chain.Absent} {
-			if got[i].Settled != want || got[i].Seen != want {
-				t.Errorf("%d: %+v, want %v", i, got[i], want)
+			if got[i].Settled != want || got[i].Seen != want || got[i].Nodes != 2 || got[i].Failed {
+				t.Errorf("%d: %+v, want %v by two nodes of which none failed", i, got[i], want)
 			}
 		}
 		if tx := got[1].SettledTx; tx != chain.Hash(carrier.Hash) {
 			t.Errorf("by %v, want what carried the authorization", tx)
 		}
 	})
+}
+
+// A part has 32 transactions, or 16 pools.
+func TestAPartOfALookupThatFailsLeavesTheOthers(t *testing.T) {
+	var txs []fakenode.Tx
+	asks := make([]chain.Ask, 40)
+	for i := range asks {
+		txs = append(txs, transfer(i, 3))
+		asks[i] = chain.Ask{Account: txs[i].From, Nonce: 3}
+	}
+	for name, c := range map[string]struct {
+		method  string // which is asked in parts, of which the second fails
+		about   string // what a question of that part has
+		limited bool   // the node wants fewer requests
+	}{
+		"by hash":               {method: methodTxByHash, about: txs[20].Hash.String()},
+		"by hash, and limited":  {method: methodTxByHash, about: txs[20].Hash.String(), limited: true},
+		"in pools":              {method: methodContentFrom, about: txs[20].From},
+		"in pools, and limited": {method: methodContentFrom, about: txs[20].From, limited: true},
+	} {
+		withNodes(1).run(t, func(t *testing.T, w *world) {
+			n := w.nodes[0]
+			n.SetPool(txs...)
+			usual := fakenode.Handler(func([]json.RawMessage) (any, error) { return nil, fakenode.ErrUsual })
+			if c.method == methodContentFrom {
+				usual = n.ContentFrom
+			}
+			var failing atomic.Bool
+			n.On(c.method, func(params []json.RawMessage) (any, error) {
+				if strings.Contains(string(params[0]), c.about) {
+					failing.Store(true)
+				}
+				return usual(params)
+			})
+			n.On(methodChainID, func([]json.RawMessage) (any, error) { // the last of each part
+				if failing.Swap(false) {
+					return nil, map[bool]error{false: errors.New("database closed"), true: &fakenode.Error{Code: -32005, Message: "rate limited"}}[c.limited]
+				}
+				return nil, fakenode.ErrUsual
+			})
+			asks := slices.Clone(asks)
+			for i := range asks {
+				if c.method == methodTxByHash {
+					asks[i].Hashes = []chain.Hash{chain.Hash(txs[i].Hash)}
+				}
+			}
+			got, err := w.Lookup(t.Context(), asks)
+			must(t, err)
+			for i, s := range got {
+				failed := i >= 16 && i < 32 || c.limited && i >= 16
+				if failed != s.Failed || failed != (s.Nodes == 0) || failed == (s.Seen == chain.Pooled) {
+					t.Errorf("%s: ask %d: %+v, want failed %v", name, i, s, failed)
+				}
+			}
+		})
+	}
+	for name, answers := range map[string][]any{ // the last one from then on
+		"none answered":    {&fakenode.Error{Code: -32005, Message: "rate limited"}},
+		"of another chain": {"0x1", "0x1", "0x5"}, // one of the first may be asked for before the parts
+	} {
+		withNodes(1).run(t, func(t *testing.T, w *world) {
+			w.nodes[0].On(methodChainID, func([]json.RawMessage) (any, error) {
+				answer := answers[0]
+				answers = answers[min(1, len(answers)-1):]
+				err, _ := answer.(error)
+				return answer, err
+			})
+			asks := slices.Clone(asks)
+			for i := range asks {
+				asks[i].Hashes = []chain.Hash{chain.Hash(txs[i].Hash)}
+			}
+			if got, err := w.Lookup(t.Context(), asks); !isUnreachable(err) {
+				t.Errorf("%s: %d sightings, %v; want that no node answers", name, len(got), err)
+			}
+		})
+	}
 }
 
 func TestALookupThatANodeDidNotAnswerSaysSo(t *testing.T) {

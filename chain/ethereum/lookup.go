@@ -149,6 +149,9 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 			return nil, err
 		}
 	}
+	if len(calls) > 0 && !slices.ContainsFunc(calls, func(c *jsonrpc.Call) bool { return c.Fail == nil }) {
+		return nil, calls[0].Fail
+	}
 	for i, c := range calls {
 		n.glimpseOf(c, asks[of[i]], &found[of[i]])
 	}
@@ -168,11 +171,22 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 
 // askOfChain asks about accounts, and in the same request for the node's chain: an account may have
 // transactions of the same nonces on another one, which may be behind the address by now. An error
-// says that the answers do not count.
+// says that it is. Where the node does not say of which chain it is, or wants fewer requests since the
+// last one, none of the calls has an answer.
 func (n *node) askOfChain(ctx context.Context, session uint64, calls []*jsonrpc.Call, limit int64) error {
-	id, doubts := jsonrpc.NewCall(methodChainID), n.doubted()
-	n.ask(ctx, session, append(slices.Clone(calls), id), asking{use: useCounts, limit: limit})
-	return n.readChainID(session, id, doubts)
+	err := errBackingOff
+	if !n.paused(useCounts) {
+		id, doubts := jsonrpc.NewCall(methodChainID), n.doubted()
+		n.ask(ctx, session, append(slices.Clone(calls), id), asking{use: useCounts, limit: limit})
+		err = n.readChainID(session, id, doubts)
+	}
+	if err == nil || errors.Is(err, errOtherChain) {
+		return err
+	}
+	for _, c := range calls {
+		c.Result, c.Err, c.Fail = nil, nil, err
+	}
+	return nil
 }
 
 // glimpseOf reads an answer that is a transaction or null.
@@ -205,7 +219,8 @@ type seenTransaction struct {
 	MaxFeePerBlobGas     string `json:"maxFeePerBlobGas"`
 }
 
-// decodeGlimpse reads a transaction, which must be one of what was asked for.
+// decodeGlimpse reads a transaction, which must be one of what was asked for. One that a node said to
+// be of the nonce, and that is not, shows nothing: the node that answers is right.
 func decodeGlimpse(result []byte, ask chain.Ask, chainID uint64) (g glimpse, err error) {
 	if string(result) == "null" {
 		return g, nil
@@ -219,7 +234,10 @@ func decodeGlimpse(result []byte, ask chain.Ask, chainID uint64) (g glimpse, err
 	case err != nil:
 		return g, fmt.Errorf("transaction: %w", err)
 	case slices.Contains(ask.Claims, use.Tx) && t.BlockHash != "" && t.authorizes(ask, chainID):
-	case use.Account != ask.Account || use.Nonce != ask.Nonce:
+	case use.Account == ask.Account && use.Nonce == ask.Nonce:
+	case slices.Contains(ask.Claims, use.Tx):
+		return g, nil
+	default:
 		return g, fmt.Errorf("the transaction %v is of %s with nonce %d, asked for was %s with %d", use.Tx, use.Account, use.Nonce, ask.Account, ask.Nonce)
 	}
 	g = glimpse{seen: chain.Pooled, tx: use.Tx, offer: t.offer()}
