@@ -179,13 +179,14 @@ type Verdict struct {
 	// Later: the same transaction may be taken later, after RetryAfter where a node said so.
 	Later      bool
 	RetryAfter time.Duration
-	// Unanswered: of Free, Refused and Taken, some nodes were not reached, and may have the
-	// transaction from an earlier try.
+	// Unanswered: of Free, Refused and Taken, and of Used where one of several nodes says so, some
+	// nodes were not reached, and may have the transaction from an earlier try.
 	Unanswered bool
 	// Disputed: of Used, one of several nodes says so, and another may have the transaction.
 	Disputed bool
-	// Before: of Free and Refused, an earlier try of this process may have left the
-	// transaction with a node that refuses it now.
+	// Before: of Free and Refused, an earlier try of this process may have left the transaction
+	// with a node that refuses it now; of Used where one of several nodes says so, any try with
+	// another node.
 	Before bool
 }
 

@@ -263,7 +263,9 @@ func combine(all []reply, before, underWay bool) chain.Verdict {
 	for _, class := range []chain.Class{chain.InPool, chain.Used, chain.Unknown} {
 		if by[class] != nil {
 			v := by[class].verdict(class)
-			v.Disputed = class == chain.Used && votes[class] < 2 && by[chain.Unknown] != nil
+			if class == chain.Used && votes[class] < 2 {
+				v.Disputed, v.Unanswered, v.Before = by[chain.Unknown] != nil, by[chain.NotReached] != nil, before || underWay
+			}
 			return v
 		}
 	}

@@ -152,6 +152,31 @@ func TestATryThatIsUnderWayKeepsAnotherFromBeingFree(t *testing.T) {
 	})
 }
 
+func TestATryThatIsUnderWayMayLeaveItWithANodeThatIsNotReached(t *testing.T) {
+	withNodes(2).run(t, func(t *testing.T, w *world) {
+		w.answersAre("", "nonce too low")
+		let := make(chan struct{})
+		w.nodes[0].On(methodSend, func(params []json.RawMessage) (any, error) {
+			<-let
+			return says("")(params)
+		})
+		slow := make(chan chain.Verdict)
+		go func() { slow <- w.Send(t.Context(), rawTransfer) }()
+		synctest.Wait()
+		w.nodes[0].OnHTTP(func(rw http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			http.Error(rw, "no key", http.StatusUnauthorized)
+			return true
+		})
+		if v := w.Send(t.Context(), rawTransfer); v.Class != chain.Used || !v.Unanswered || !v.Before {
+			t.Errorf("%+v, want used, unanswered, and that another try may have left it", v)
+		}
+		close(let)
+		if v := <-slow; v.Class != chain.InPool {
+			t.Errorf("%+v, want in_pool", v)
+		}
+	})
+}
+
 func TestTheFirstThatAcceptsAnswersAndTheOthersGetItAllTheSame(t *testing.T) {
 	withNodes(2).run(t, func(t *testing.T, w *world) {
 		w.answersAre("", "")

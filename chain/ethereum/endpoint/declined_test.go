@@ -195,6 +195,25 @@ func TestANonceWhoseTransactionIsRefusedLaterIsGivenToItsSender(t *testing.T) {
 	}
 }
 
+// A node that is not reached leaves that unknown only until another one shows it in a block.
+func TestATransactionThatIsMinedWhenItIsOfferedAgainIsMarked(t *testing.T) {
+	g := startGateway(t)
+	raw := transaction(ada, 0, "a")
+	g.nodes.mined[0], g.nodes.alone = hashOf(raw), true
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	g.nodes.saysBy(func(chain.Tx) chain.Verdict {
+		select {
+		case <-first:
+			return chain.Verdict{Class: chain.Unknown}
+		default:
+			return chain.Verdict{Class: chain.Used, Before: true, Unanswered: true, Code: -32000, Message: "nonce too low"}
+		}
+	})
+	g.dial().send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
+	wait.Until(t, "the mark", func() bool { return g.row(signer(ada), 0).Status == nonce.Consumed })
+}
+
 // Following an advice to sign anew would pay twice.
 func TestWhoseBytesMayBeOnTheirWayIsNotToldToSignAnew(t *testing.T) {
 	wallet := access.RightAllocate | access.RightMark

@@ -202,7 +202,7 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, row *no
 	sending, cancel := context.WithTimeout(ctx, e.cfg.SendTimeout)
 	defer cancel()
 	v := e.nodes.Send(sending, t.Raw)
-	if v.Unanswered {
+	if v.Unanswered && v.Class != chain.Used {
 		v.Class = chain.Unknown // a node that was not reached may have it
 	}
 	e.metrics.offered.WithLabelValues(sendWords[v.Class]).Inc()

@@ -19,7 +19,7 @@ import (
 func (s *sending) settle(v chain.Verdict) ws.Answer {
 	// A node that was not reached now may have it from a try before.
 	before := s.was == nonce.SentOpen || s.was == nonce.SentTaken || v.Before
-	if before && v.Unanswered {
+	if before && v.Unanswered && v.Class != chain.Used { // of a used nonce the nodes are asked by which first
 		v.Class = chain.Unknown
 	}
 	s.e.metrics.sent(v.Class)
@@ -30,7 +30,7 @@ func (s *sending) settle(v chain.Verdict) ws.Answer {
 		s.tell()
 		return s.taken()
 	case chain.Used:
-		return s.usedNonce(v)
+		return s.usedNonce(v, before)
 	case chain.Unknown:
 		s.set(nonce.SentOpen, s.e.cfg.OfferAgain)
 		s.e.wake()
@@ -88,8 +88,9 @@ func errNotReached(v chain.Verdict) *wire.Error {
 	return err
 }
 
-// usedNonce settles a transaction whose nonce a block has used.
-func (s *sending) usedNonce(v chain.Verdict) ws.Answer {
+// usedNonce settles a transaction whose nonce a block has used. Where one of several nodes says so,
+// and another may have the transaction, it is not settled. before: an earlier try may have left it there.
+func (s *sending) usedNonce(v chain.Verdict, before bool) ws.Answer {
 	switch s.whoUsed() {
 	case usedByThis:
 		s.used()
@@ -99,7 +100,7 @@ func (s *sending) usedNonce(v chain.Verdict) ws.Answer {
 		s.keepHold("")
 		s.unsend()
 	case usedByUnknown:
-		if v.Disputed {
+		if v.Disputed || before && v.Unanswered {
 			s.set(nonce.SentOpen, s.e.cfg.OfferAgain)
 			s.e.wake()
 			return ws.Answer{Err: errOnItsWay(v.Message)}
