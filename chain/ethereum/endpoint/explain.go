@@ -114,9 +114,9 @@ func (s *sending) whyNot(ctx context.Context, err *wire.Error) *wire.Error {
 	switch {
 	case failed != nil || unread != nil:
 		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
-	case taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{} && row.Reason != nonce.ReasonBelowFloor && n >= s.e.mined(ctx, s.signer, s.tx.Account):
+	case taken && markedWithoutHash(&row) && n >= s.e.mined(ctx, s.signer, s.tx.Account):
 		return wire.Rejectedf("conflict",
-			"nonce %d of %s was marked as used without a hash, and the chain has not used it; nothing was sent. If it was marked for this transaction, name the hash (nonce_markUsed with txHash %s) and send it again; sign nothing else for this payment before you know", n, s.signer, s.tx.Hash)
+			"nonce %d of %s was marked as used without a hash, and as far as is known the chain has not used it; nothing was sent. If it was marked for this transaction, name the hash (nonce_markUsed with txHash %s) and send it again; sign nothing else for this payment before you know", n, s.signer, s.tx.Hash)
 	case n < s.e.mined(ctx, s.signer, s.tx.Account), taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{}, !taken && n < next:
 		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
 	case taken:
@@ -129,6 +129,13 @@ func (s *sending) whyNot(ctx context.Context, err *wire.Error) *wire.Error {
 		return s.call.Forbidden(access.RightAllocate)
 	}
 	return wire.Rejectedf("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
+}
+
+// markedWithoutHash reports whether a client, and not the chain or a floor, said that the nonce is
+// used, and not by which transaction.
+func markedWithoutHash(row *nonce.Row) bool {
+	return row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{} &&
+		row.Reason != nonce.ReasonBelowFloor && row.Reason != nonce.ReasonMined
 }
 
 // beyondWindow reports whether the nonce is further ahead of the chain than new ones may be.
