@@ -283,9 +283,8 @@ func TestLongAHostileTenantHoldsUpNobody(t *testing.T) {
 		slices.Sort(took)
 		t.Logf("%s: median %v, longest %v", part, took[len(took)/2], took[len(took)-1])
 	}
-	if waiting := s.gauge("receive_waiting"); waiting < halfFrames/2 {
-		t.Errorf("%v messages wait for room: the attack has ended", waiting)
-	}
+	// The attack goes on. Between two waves, when those that waited long enough are closed, few wait.
+	s.await("half frames wait for room again", func() bool { return s.gauge("receive_waiting") > halfFrames/2 })
 	most := s.mostResident()
 	t.Logf("%d MiB resident at most; answered: %d calls that revert, %d slow ones, %d transactions",
 		most>>20, s.reverted.Load(), s.slow.Load(), s.forbidden.Load())
