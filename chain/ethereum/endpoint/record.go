@@ -18,7 +18,7 @@ const (
 
 // record puts the hash of the transaction into the record of its nonce. nil: it is
 // committed, and the transaction may be sent. Nonces ahead of the next one wait for those
-// before them.
+// before them: for OrderWait, and as long as one of them is on its way here.
 func (s *sending) record(ctx context.Context) *wire.Error {
 	enough := time.NewTimer(s.e.cfg.OrderWait)
 	defer enough.Stop()
@@ -50,13 +50,13 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 				pause(ctx, lookEvery)
 			}
 			tries = 0
-		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last:
+		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last && !s.line.lower(s.tx):
 			return err
 		case when == retryNow:
 			pause(ctx, fencedPause)
 		default:
 			s.call.Pass() // those that it waits for may be behind it on this connection
-			last = s.awaitOthers(ctx, changed, enough.C)
+			last = s.awaitOthers(ctx, changed, enough.C) || last
 			tries = 0
 		}
 		if ctx.Err() != nil {

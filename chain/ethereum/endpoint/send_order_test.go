@@ -67,6 +67,24 @@ func TestATransactionWaitsForWhatIsDoneElsewhere(t *testing.T) {
 	c.end(id).wantHashOf(t, raw)
 }
 
+// However long one that is on its way takes: it is not known yet whether the later one is too high.
+func TestATransactionWaitsAsLongAsOneBeforeItIsOnItsWay(t *testing.T) {
+	g := startGateway(t, func(s *setup) { s.endpoint.OrderWait = time.Nanosecond })
+	g.nodes.at(ada, chain.Start{Latest: 0})
+	l, before := g.endpoint.lines.enter(signer(ada)), chain.Tx{Nonce: 0, Hash: chain.Hash{1}}
+	l.begin(t.Context(), before, func() {})
+	c, raw := g.dial(), transaction(ada, 1, "b")
+	id := c.begin(methodSend, `["`+raw+`"]`)
+	g.awaitLine(signer(ada), 1)
+	time.Sleep(2 * lookEvery) // it would be refused by then
+	if n := g.allocate(signer(ada), ""); n != 0 {
+		t.Fatalf("allocated %d", n)
+	}
+	c.end(id).wantHashOf(t, raw)
+	l.end(before)
+	g.endpoint.lines.leave(l)
+}
+
 // awaitLine returns when a transaction with the nonce is on its way.
 func (g *gateway) awaitLine(signer string, n int64) {
 	g.Helper()
