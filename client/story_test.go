@@ -68,13 +68,14 @@ func set(t *testing.T, cfg *Config, word string) {
 // scripted is a story that is being played.
 type scripted struct {
 	*testing.T
-	net   *network
-	c     *Client
-	links []*linked
-	asked []question
-	calls map[string]*call
-	subs  map[string]*Subscription
-	ids   map[string]string // the names of request ids that the client made
+	net    *network
+	c      *Client
+	links  []*linked
+	asked  []question
+	calls  map[string]*call
+	subs   map[string]*Subscription
+	closed bool
+	ids    map[string]string // the names of request ids that the client made
 }
 
 // linked is a connection to a gateway, called as its host, and from the second as HOST/2.
@@ -142,6 +143,7 @@ func (s *scripted) step(command string, args []string) (shown []string) {
 	case "leave":
 		s.c.main.current().leave()
 	case "end":
+		s.closed = true
 		expect.Check(s, s.c.Close())
 	case "dials":
 		shown = append(shown, fmt.Sprint(s.net.Dials()))
@@ -195,6 +197,9 @@ func (s *scripted) happened() (shown []string) {
 	for _, l := range s.links {
 		for len(l.Requests) > 0 {
 			r := <-l.Requests
+			if s.closed { // a client that is closed may still say what it does not want any more
+				continue
+			}
 			s.asked = append(s.asked, question{l, r})
 			shown = append(shown, s.known(fmt.Sprintf("%s gets #%d %s %s", l.name, len(s.asked), r.Method, r.Params)))
 		}

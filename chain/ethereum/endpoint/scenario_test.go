@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func (s *scene) step(command string, args []string) (shown []string) {
 		}
 		return []string{strings.TrimSpace(strings.TrimSpace(shown) + " " + row.Reason)}
 	case "given":
-		return []string{fmt.Sprint(s.nodes.given())}
+		return []string{fmt.Sprint(slices.Sorted(slices.Values(s.nodes.given())))} // those recorded together go in any order
 	case "asked":
 		return []string{fmt.Sprint(s.nodes.askedFor(text))}
 	case "figures":
