@@ -152,7 +152,8 @@ func TestAMoveThatCannotBeIsRefusedAndChangesNothing(t *testing.T) {
 
 // TestAServiceStartsThoughTheFirstLooksFail: for a while, and not for ever.
 func TestAServiceStartsThoughTheFirstLooksFail(t *testing.T) {
-	for lasts, starts := range map[time.Duration]bool{5 * time.Second: true, time.Hour: false} {
+	// After more than 3 s the next pause, which is drawn, may end later than the start is tried.
+	for lasts, starts := range map[time.Duration]bool{3 * time.Second: true, time.Hour: false} {
 		synctest.Test(t, func(t *testing.T) {
 			d, began := newDisk(), time.Now()
 			d.onBefore(func(call memstore.Call) error {
