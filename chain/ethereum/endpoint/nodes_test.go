@@ -29,6 +29,7 @@ type fakeNodes struct {
 
 	mu      sync.Mutex
 	starts  map[string]chain.Start
+	begun   int // how often they were asked for one
 	away    bool
 	send    func(tx chain.Tx) chain.Verdict // nil: they take it
 	sent    []chain.Tx                      // in the order in which they were given
@@ -145,6 +146,7 @@ func (f *fakeNodes) Counts(_ context.Context, _ chain.Block, accounts []string) 
 func (f *fakeNodes) Start(_ context.Context, accounts []string) ([]chain.Start, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.begun++
 	if f.away {
 		return nil, chain.ErrUnreachable
 	}
@@ -326,4 +328,11 @@ func (f *fakeNodes) askedFor(method string) (n int) {
 		}
 	}
 	return n
+}
+
+// askedToBegin is how often the nodes were asked where an account begins.
+func (f *fakeNodes) askedToBegin() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.begun
 }

@@ -18,9 +18,9 @@ const (
 
 // record puts the hash of the transaction into the record of its nonce. nil: it is
 // committed, and the transaction may be sent. Nonces ahead of the next one wait for those
-// before them: for OrderWait, and as long as one of them is on its way here.
+// before them: for OrderWait, and for SendTimeout at most while one of them is on its way here.
 func (s *sending) record(ctx context.Context) *wire.Error {
-	enough := time.NewTimer(s.e.cfg.OrderWait)
+	enough, longest := time.NewTimer(s.e.cfg.OrderWait), time.Now().Add(s.e.cfg.SendTimeout)
 	defer enough.Stop()
 	var counted <-chan time.Time // a timer that runs while the gateway waits for the count to rise
 	last := false
@@ -50,7 +50,7 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 				pause(ctx, lookEvery)
 			}
 			tries = 0
-		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last && !s.line.lower(s.tx):
+		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last && (!s.line.lower(s.tx) || time.Now().After(longest)):
 			return err
 		case when == retryNow:
 			pause(ctx, fencedPause)

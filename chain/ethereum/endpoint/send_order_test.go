@@ -75,8 +75,8 @@ func TestATransactionWaitsAsLongAsOneBeforeItIsOnItsWay(t *testing.T) {
 	l.begin(t.Context(), before, func() {})
 	c, raw := g.dial(), transaction(ada, 1, "b")
 	id := c.begin(methodSend, `["`+raw+`"]`)
-	g.awaitLine(signer(ada), 1)
-	time.Sleep(2 * lookEvery) // it would be refused by then
+	// Each look at whether it is its turn asks the nodes, and the second one is after OrderWait.
+	wait.Until(t, "further looks", func() bool { return g.nodes.askedToBegin() >= 6 })
 	if n := g.allocate(signer(ada), ""); n != 0 {
 		t.Fatalf("allocated %d", n)
 	}
