@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,11 +14,9 @@ import (
 	"noncegate/test/lab/expect"
 )
 
-var update = flag.Bool("update", false, "write what came of the scenarios into their files")
-
 // TestScenarios plays testdata/*.txt; testdata/README.md has the format.
 func TestScenarios(t *testing.T) {
-	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, s *expect.Script) {
+	expect.Scripts(t, "testdata/*.txt", func(t *testing.T, s *expect.Script) {
 		var cfg Config
 		for _, setting := range s.Option("windows") {
 			pattern, window, _ := strings.Cut(setting, "=")

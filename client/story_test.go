@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"reflect"
@@ -21,12 +20,10 @@ import (
 	"noncegate/wire"
 )
 
-var update = flag.Bool("update", false, "write into testdata what the stories show")
-
 // TestStories plays testdata/*.txt, each story in fake time between a client and scripted gateways.
 // testdata/README.md describes the steps.
 func TestStories(t *testing.T) {
-	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, script *expect.Script) {
+	expect.Scripts(t, "testdata/*.txt", func(t *testing.T, script *expect.Script) {
 		var cfg Config
 		for _, word := range script.Option("with") {
 			set(t, &cfg, word)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,11 +21,9 @@ import (
 	"noncegate/test/lab/fakenode"
 )
 
-var update = flag.Bool("update", false, "write what came of the scenarios into their files")
-
 // TestScenarios plays testdata/*.txt; testdata/README.md has the format.
 func TestScenarios(t *testing.T) {
-	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, script *expect.Script) {
+	expect.Scripts(t, "testdata/*.txt", func(t *testing.T, script *expect.Script) {
 		nodes := script.Option("nodes")
 		if nodes == nil {
 			t.Fatal(`a scenario begins with "nodes"`)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,12 +19,10 @@ import (
 	"noncegate/wire"
 )
 
-var update = flag.Bool("update", false, "write into testdata what the stories show")
-
 // TestStories plays testdata/*.txt, each story in fake time between this node and scripted ones.
 // testdata/README.md describes the steps.
 func TestStories(t *testing.T) {
-	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, script *expect.Script) {
+	expect.Scripts(t, "testdata/*.txt", func(t *testing.T, script *expect.Script) {
 		synctest.Test(t, func(t *testing.T) {
 			hosts := script.Option("hosts")
 			if hosts == nil {

@@ -3,7 +3,6 @@ package endpoint
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -24,11 +23,9 @@ import (
 	"noncegate/test/lab/wait"
 )
 
-var update = flag.Bool("update", false, "write what came of the scenarios into their files")
-
 // TestScenarios plays testdata/*.txt; testdata/README.md has the format.
 func TestScenarios(t *testing.T) {
-	expect.Scripts(t, "testdata/*.txt", *update, func(t *testing.T, script *expect.Script) {
+	expect.Scripts(t, "testdata/*.txt", func(t *testing.T, script *expect.Script) {
 		s := &scene{clients: make(map[string]*client), names: map[chain.Hash]string{{}: ""}, people: new(inprocess.People)}
 		settings := script.Option("gateway")
 		s.gateway = startGateway(t, func(to *setup) {

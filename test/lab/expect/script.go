@@ -1,6 +1,7 @@
 package expect
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,9 +44,11 @@ func (s *Script) Play(do func(command string, args []string) (shown []string)) {
 	}
 }
 
+var update = flag.Bool("update", false, "write what the scenarios show into their files")
+
 // Scripts plays the scenarios of files, a test each, and compares what they show with the files.
-// With update it writes that into the files.
-func Scripts(t *testing.T, glob string, update bool, play func(*testing.T, *Script)) {
+// With -update it writes that into the files.
+func Scripts(t *testing.T, glob string, play func(*testing.T, *Script)) {
 	t.Helper()
 	files, err := filepath.Glob(glob)
 	if err != nil || len(files) == 0 {
@@ -60,7 +63,7 @@ func Scripts(t *testing.T, glob string, update bool, play func(*testing.T, *Scri
 			s := &Script{lines: strings.Split(strings.TrimRight(scenario, "\n"), "\n")}
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+s.lines[0], func(t *testing.T) {
 				play(t, s)
-				if got, want := strings.Join(s.played, "\n"), strings.Join(s.lines, "\n"); got != want && !update {
+				if got, want := strings.Join(s.played, "\n"), strings.Join(s.lines, "\n"); got != want && !*update {
 					t.Errorf("%s: got\n== %s\n\nwant\n== %s", file, got, want)
 				}
 			})
@@ -69,7 +72,7 @@ func Scripts(t *testing.T, glob string, update bool, play func(*testing.T, *Scri
 			}
 			written += "== " + strings.Join(s.played, "\n") + "\n\n"
 		}
-		if update {
+		if *update {
 			Must(t, os.WriteFile(file, []byte(strings.TrimSpace(written)+"\n"), 0o600))
 		}
 	}
