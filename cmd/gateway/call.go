@@ -16,12 +16,12 @@ type callCmd struct {
 	Method string `arg:"" help:"A method, such as nonce_allocate."`
 	Params string `arg:"" optional:"" help:"Its params, as a JSON object or array."`
 	GatewayURL
-	Timeout time.Duration `default:"20s" help:"Longest wait for the answer, with connecting and repeating the request where a refusal passes, such as that of a signer whose node died less than --lease-ttl ago."`
+	Timeout time.Duration `default:"20s" min:"1ms" help:"Longest wait for the answer, with connecting and repeating the request where a refusal passes, such as that of a signer whose node died less than --lease-ttl ago."`
 }
 
 // Validate reports the first argument that cannot be used.
 func (c *callCmd) Validate() error {
-	return cmp.Or(c.GatewayURL.check(), atLeast("timeout", c.Timeout, time.Millisecond), c.checkParams())
+	return cmp.Or(c.GatewayURL.Validate(), c.checkParams())
 }
 
 func (c *callCmd) checkParams() error {

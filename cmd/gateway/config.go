@@ -9,99 +9,105 @@ import (
 	"time"
 
 	"github.com/mattn/go-isatty"
+
+	"noncegate/internal/guard"
+	"noncegate/nonce"
+	"noncegate/wire"
+	"noncegate/ws"
 )
 
-// Defaults of the numbers of workers, in one place because they are tuned
-// together.
-const (
-	defaultWorkers       = "2"
-	defaultEncodeWorkers = "2"
-	defaultPostDBWorkers = "4"
-)
-
-// Config is every setting of the serve command. Each field is a flag, an
-// environment variable and a key of the configuration file at once; its help
-// tag is its documentation, its unit and its trade-off included. A Config that
-// Validate accepts is complete but for NodeID and AdvertiseURL, which may be
-// empty until Identity is asked.
+// Config is every setting of the serve command. Each field is a flag, an environment variable and a key of the
+// configuration file at once. Its tag has the default and the rules that rules.go checks; help.yaml has its documentation,
+// the unit and the trade-off included. The defaults of the numbers of workers are tuned together. A Config that Validate
+// accepts is complete but for NodeID and AdvertiseURL, which may be empty until Identity is asked.
 type Config struct {
-	File string `name:"config" placeholder:"FILE" help:"YAML file with settings. Its keys are the names of these flags. A flag wins over the environment, and that over the file."`
+	File string `name:"config" placeholder:"FILE"`
 
-	Listen           string        `group:"net" default:"127.0.0.1:8080" help:"Address for WebSocket clients, on /ws."`
-	AdminListen      string        `group:"net" default:"127.0.0.1:8081" help:"Private address, for /metrics, /healthz, /readyz, /engine, /signers, /shards and with --pprof /debug/pprof/. Beyond loopback it needs --admin-key."`
-	MaxConnections   int           `group:"net" default:"10000" help:"Most open connections. Beyond it a client is answered HTTP 503."`
-	MaxMessageBytes  int64         `group:"net" default:"65536" help:"Longest frame a client may send, in bytes. A longer one closes its connection with 1009."`
-	MaxReceiveBytes  int64         `group:"net" default:"67108864" help:"Most bytes of messages above 8 KiB that are being received, or by /eth/CHAIN are not answered yet. With --rights principals have equal parts of three quarters of it. More waits unread, until --message-timeout."`
-	MaxBatch         int           `group:"net" default:"100" help:"Most requests in one JSON array."`
-	MaxInflight      int           `group:"net" default:"256" help:"Most requests of one connection at a time. Beyond it: server_busy, stage connection."`
-	MaxInflightTotal int           `group:"net" default:"16384" help:"Most requests of all connections at a time. Beyond it: server_busy, stage inflight."`
-	PingInterval     time.Duration `group:"net" default:"30s" help:"How often a connection is pinged. One that is silent for 2.5 times as long is closed."`
-	DrainTimeout     time.Duration `group:"net" default:"20s" help:"Longest orderly shutdown after SIGTERM or SIGINT. A second signal ends at once."`
+	Listen           string        `group:"net" default:"127.0.0.1:8080"`
+	AdminListen      string        `group:"net" default:"127.0.0.1:8081"`
+	MaxConnections   int           `group:"net" default:"10000" min:"1"`
+	MaxMessageBytes  int64         `group:"net" default:"65536" min:"1024"`
+	MaxReceiveBytes  int64         `group:"net" default:"67108864"`
+	MaxBatch         int           `group:"net" default:"100" min:"1" upto:"max-inflight"`
+	MaxInflight      int           `group:"net" default:"256" min:"1" upto:"max-inflight-total"`
+	MaxInflightTotal int           `group:"net" default:"16384" upto:"encode-queue"`
+	PingInterval     time.Duration `group:"net" default:"30s" min:"1s"`
+	DrainTimeout     time.Duration `group:"net" default:"20s" min:"1s"`
 
-	AccessConfig
+	AccessConfig `group:"access"`
 
 	StoreConfig
-	Redis             string        `group:"store" placeholder:"URL" help:"Redis 7 or later, for the performance engine of a Postgres store (gateway engine), and for events between its nodes: redis://HOST:PORT, rediss:// with TLS, unix://PATH, redis+cluster://HOST:PORT,HOST:PORT. All nodes of a store use the same one, or none. Best given by the environment where it holds a password. Default: none."`
-	RequestRetention  time.Duration `group:"store" default:"24h" help:"How long a request id is remembered. 0 keeps all, and 1m is the least otherwise."`
-	ConsumedRetention time.Duration `group:"store" default:"168h" help:"How long a CONSUMED allocation is kept after its last change, at least 1m. Then only that it is consumed is known. 0 keeps all."`
+	Redis             string        `group:"store" placeholder:"URL"`
+	RequestRetention  time.Duration `group:"store" default:"24h" min:"1m" or:"0"`
+	ConsumedRetention time.Duration `group:"store" default:"168h" min:"1m" or:"0"`
 
-	TLSConfig
+	TLSConfig `group:"tls"`
 
-	NodeID       string `name:"node-id" group:"node" placeholder:"ID" help:"Name of this node among those that share the store, the same at each start. Default: the host name and the port of --listen."`
-	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL" help:"URL under which clients and other nodes reach this one. Default: made from --listen."`
+	NodeID       string `name:"node-id" group:"node" placeholder:"ID"`
+	AdvertiseURL string `name:"advertise-url" group:"node" placeholder:"URL"`
 
-	NodeSecret     string        `group:"node" placeholder:"SECRET" help:"What the nodes of one cluster show each other, at least 16 characters. Without it nodes talk to each other over loopback only, and with --rights not at all. Give it by the environment or the file: a command line is seen by every user of the host."`
-	Forward        string        `group:"node" default:"on" help:"on: a request for a signer that another node owns is sent there. off: it is refused as not_owner with that node's URL."`
-	ForwardQueue   int           `group:"node" default:"4096" help:"Most requests under way at one other node; above a quarter of --max-inflight-total it counts as that. Principals share it equally; one that is alone may have seven eighths. Beyond it: server_busy, stage forward."`
-	ForwardTimeout time.Duration `group:"node" default:"5s" help:"Longest wait for another node's answer, at most 20s. Beyond it: unavailable, outcome unknown. A node that says nothing for three quarters of it counts as lost."`
+	NodeSecret     string        `group:"node" placeholder:"SECRET"`
+	Forward        string        `group:"node" default:"on" oneof:"on,off"`
+	ForwardQueue   int           `group:"node" default:"4096" min:"1"`
+	ForwardTimeout time.Duration `group:"node" default:"5s" min:"100ms" max:"20s"`
 
-	Mode                string        `group:"work" default:"worker-queue" help:"worker-queue: requests of a signer share commits. basic: each request is its own transaction."`
-	Workers             int           `group:"work" default:"${workers}" help:"Workers. Each runs an equal part of this node's shards, one batch at a time."`
-	WorkerQueueCapacity int           `group:"work" default:"4096" help:"Most requests waiting at one worker."`
-	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" help:"When a worker's queue is full. fail-fast: server_busy, stage worker. caller-runs: the connection waits until its requests run, and reads nothing meanwhile."`
-	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" help:"How long a node owns its shards after its last heartbeat; there is one each third of it. Shorter frees what a dead node owned sooner, at least 1s."`
-	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" help:"How long a nonce is held for a client that does not say."`
-	MaxHold             time.Duration `group:"work" default:"10m" help:"Longest hold a client may ask for."`
-	MaxHolds            int           `group:"work" default:"256" help:"Most nonces of one signer that are held or were given back, 1 to 4096. Beyond it: hold_limit."`
-	MaxSigners          int           `group:"work" default:"1000000" help:"Most signers whose state is remembered between requests. Those asked for least recently are forgotten and read again."`
-	MaxSignerBytes      int64         `group:"work" default:"536870912" help:"Most memory for their state, in bytes, of all workers together. Beyond it signers are forgotten as beyond --max-signers."`
-	SweepInterval       time.Duration `group:"work" default:"1s" help:"How often holds past their deadline are looked for."`
-	SubmitGuardInterval time.Duration `group:"work" default:"0s" help:"Longest guard, 100ms to 10m, of a call that names none: while it runs, the same call with the same parameters is refused as duplicate_submit. 0: only calls that ask for it are guarded."`
+	Mode                string        `group:"work" default:"worker-queue" oneof:"worker-queue,basic"`
+	Workers             int           `group:"work" default:"2" min:"1"`
+	WorkerQueueCapacity int           `group:"work" default:"4096" min:"1"`
+	WorkerRejectPolicy  string        `group:"work" default:"fail-fast" oneof:"fail-fast,caller-runs"`
+	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" min:"1s"`
+	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" min:"1s" upto:"max-hold"`
+	MaxHold             time.Duration `group:"work" default:"10m"`
+	MaxHolds            int           `group:"work" default:"256" min:"1" max:"4096" hint:": all of a signer is one row, which is written whole"`
+	MaxSigners          int           `group:"work" default:"1000000" min:"1"`
+	MaxSignerBytes      int64         `group:"work" default:"536870912" min:"1048576"`
+	SweepInterval       time.Duration `group:"work" default:"1s" min:"10ms"`
+	SubmitGuardInterval time.Duration `group:"work" default:"0s" min:"100ms" or:"0" max:"10m"`
 
-	EngineConfig
+	EngineConfig `group:"engine"`
 
-	ChainConfig
+	ChainConfig `group:"chain"`
 
-	WriteHighBytes int64         `group:"slow" default:"65536" help:"Bytes queued to one client above which --slow-policy applies. Also the send buffer asked of the kernel for each connection (Linux takes twice as much), so that a client that does not read is noticed, and costs no more than that."`
-	WriteLowBytes  int64         `group:"slow" default:"16384" help:"Bytes queued below which it ends."`
-	WriteMaxBytes  int64         `group:"slow" default:"1048576" help:"Most bytes queued to one client. Beyond it the connection is closed with 4001."`
-	SlowAfter      time.Duration `group:"slow" default:"10s" help:"How long a client may stay above --write-high-bytes before kick closes it."`
-	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" help:"What is done with a slow client: pause its reads, drop its notifications, kick it after --slow-after."`
-	Backpressure   string        `group:"slow" default:"on" help:"on or off. off leaves only the hard bounds: --write-max-bytes, --write-timeout, and the age and number of queued messages."`
-	WriteTimeout   time.Duration `group:"slow" default:"10s" help:"Longest single write to a client. Beyond it the connection is closed."`
+	WriteHighBytes int64         `group:"slow" default:"65536" below:"write-max-bytes"`
+	WriteLowBytes  int64         `group:"slow" default:"16384" min:"0" below:"write-high-bytes"`
+	WriteMaxBytes  int64         `group:"slow" default:"1048576"`
+	SlowAfter      time.Duration `group:"slow" default:"10s" min:"1ms"`
+	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" some:"pause,drop,kick" hint:"; for none of them there is --backpressure=off"`
+	Backpressure   string        `group:"slow" default:"on" oneof:"on,off"`
+	WriteTimeout   time.Duration `group:"slow" default:"10s" min:"1ms"`
 
-	EncodeWorkers int `group:"pools" default:"${encode_workers}" help:"Workers that encode replies and events."`
-	EncodeQueue   int `group:"pools" default:"16384" help:"Most messages waiting to be encoded. Beyond it: server_busy, stage encode."`
-	PostDBWorkers int `name:"postdb-workers" group:"pools" default:"${postdb_workers}" help:"Workers that publish events after a commit."`
-	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" help:"Most requests whose events wait for them. Beyond it: server_busy, stage postdb, for requests somebody watches."`
+	EncodeWorkers int `group:"pools" default:"2" min:"1"`
+	EncodeQueue   int `group:"pools" default:"16384" min:"1"`
+	PostDBWorkers int `name:"postdb-workers" group:"pools" default:"4" min:"1"`
+	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" min:"1"`
 
-	PerfInterval time.Duration `group:"log" default:"10s" help:"How often the ws_perf line is logged. gateway_stats shows the last one."`
+	PerfInterval time.Duration `group:"log" default:"10s" min:"100ms"`
 	LogConfig
 }
 
 // StoreConfig is where the nonces are kept; serve and migrate share it.
 type StoreConfig struct {
-	Store     string        `group:"store" default:"sqlite:noncegate.db" help:"sqlite:FILE for one process, or postgres://USER@HOST/DATABASE for many nodes."`
-	StoreFile string        `group:"store" placeholder:"FILE" help:"File with the URL of PostgreSQL, instead of --store. It is read anew for each connection, so that a password may be rotated, as is a passfile that the URL names."`
-	StoreWait time.Duration `group:"store" default:"30s" help:"How long a Postgres that is away at the start is waited for."`
-	Shards    int           `group:"store" default:"0" help:"Shards of a new database, which are fixed from then on. 0: 32, and 4 of a SQLite file."`
+	Store     string        `group:"store" default:"sqlite:noncegate.db"`
+	StoreFile string        `group:"store" placeholder:"FILE"`
+	StoreWait time.Duration `group:"store" default:"30s" min:"0s"`
+	Shards    int           `group:"store" default:"0" min:"0" max:"1024"`
 }
 
 // LogConfig is how the log is written; it goes to standard error.
 type LogConfig struct {
-	LogFormat string `group:"log" default:"auto" help:"text, json, or auto: text on a terminal, JSON elsewhere."`
-	LogLevel  string `group:"log" default:"info" help:"debug, info, warn or error."`
+	LogFormat string `group:"log" default:"auto" oneof:"auto,text,json"`
+	LogLevel  string `group:"log" default:"info" oneof:"debug,info,warn,error"`
 }
+
+// These do not compile unless the bounds in the tags above are those of the packages.
+var (
+	_ = [1]bool{nonce.MaxLive - 4096: true}                     // --max-holds
+	_ = [1]bool{guard.MinInterval - 100*time.Millisecond: true} // --submit-guard-interval
+	_ = [1]bool{guard.MaxInterval - 10*time.Minute: true}       // --submit-guard-interval
+	_ = [1]bool{ws.BrokenStreamTTL - (20+10)*time.Second: true} // --forward-timeout: none behind a request that was sent back comes later
+	_ = [1]bool{wire.MaxListLimit - 1000: true}                 // signer show --limit
+	_ = [1]bool{maxSignerList - 1000: true}                     // signer list --limit
+)
 
 // groups are the headings of the flags in --help.
 var groups = map[string]string{

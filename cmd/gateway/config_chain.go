@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"net/url"
 	"path"
 	"regexp"
@@ -19,23 +18,23 @@ import (
 // ChainConfig is which chains are asked about signers. All nodes of a store are to have
 // the same.
 type ChainConfig struct {
-	Chain []string `type:"list" group:"chain" placeholder:"CHAIN=URL,URL" help:"Chains to ask about signers whose names begin with them, each with the nodes to ask: eip155:1=ws://HOST:PORT,https://HOST. May be given several times. Best given by the environment where a URL holds a key. Default: none, and then no hold is ever ended by what a chain says."`
+	Chain []string `type:"list" placeholder:"CHAIN=URL,URL"`
 
-	ChainFinality        []string      `type:"list" group:"chain" default:"finalized" placeholder:"RULE" help:"Which block is final: finalized, as the chain says, or so many blocks behind the head, such as 64; for one chain eip155:10=64. Only a final block raises floors."`
-	ChainWindow          []string      `type:"list" group:"chain" default:"16" placeholder:"N" help:"How far new nonces of a signer may be ahead of the chain's count; for the signers of a pattern eip155:1:0x5290*=64. Beyond it: hold_limit. Nodes drop what is too far ahead."`
-	ChainDelegatedWindow []string      `type:"list" group:"chain" default:"1,eip155:8453=4" placeholder:"N" help:"The same for accounts with delegated code (EIP-7702), of which nodes keep one transaction at a time; for one chain eip155:8453=4, which is what nodes of Base keep."`
-	UnknownTTL           time.Duration `name:"unknown-ttl" group:"chain" default:"10m" help:"How long a hold whose time is over, and of which nobody knows whether it was used, is looked for before its nonce is handed out again. 0: until somebody knows."`
-	UnknownOrphans       string        `group:"chain" default:"refuse" help:"What a start does when the store has unknown holds of signers whose chain is not configured: refuse it, or keep them, with a warning, until somebody says what became of them."`
-	ChainGapAfter        time.Duration `group:"chain" default:"30s" help:"How long transactions must wait behind a nonce that no node has seen, and not less than three blocks, until that is called a gap."`
-	ChainStuckAfter      time.Duration `group:"chain" default:"5m" help:"How long the next transaction of an account may be in the pools of nodes, and not less than three blocks, until it is called stuck: its fee may be too low. 0: never."`
-	ChainPoll            time.Duration `group:"chain" default:"0s" help:"How often nodes are asked for their head. 0: twice a block."`
-	ChainTimeout         time.Duration `group:"chain" default:"5s" help:"Longest wait for one answer of a node."`
-	ChainLag             int           `group:"chain" default:"3" help:"Blocks that a node may be behind the others; one further behind is not asked."`
-	ChainWait            time.Duration `group:"chain" default:"2s" help:"How long a request for a signer that is new here waits for the chain to say where the account stands. Then it is unavailable, and nothing happened."`
-	EthTake              string        `group:"chain" default:"on" help:"on: a transaction sent through /eth/CHAIN takes the next nonce in passing if nobody holds it. off: its nonce must be held."`
-	EthReplace           []string      `type:"list" group:"chain" default:"same" placeholder:"RULE" help:"Which transaction sent through /eth/CHAIN may replace another one of its nonce: same, one that pays the same to the same recipient with the same data, or nothing to its own account; any. For one principal NAME=any. A client may say any itself, by ?replace=any in the URL or the header Noncegate-Replace: any."`
-	NewSigners           string        `group:"chain" default:"allow" help:"allow, or refuse nonces of a signer that was never used, so that a mistyped name is no new sequence; nonce_setFloor makes one known."`
-	OtherChains          string        `group:"chain" default:"warn" help:"What is done with allocations for eip155 signers of a chain that is not in --chain, where others are, such as after a slip in the chain id: refuse, warn (in the log), or allow. Their nonces begin at 0."`
+	ChainFinality        []string      `type:"list" default:"finalized" placeholder:"RULE"`
+	ChainWindow          []string      `type:"list" default:"16" placeholder:"N"`
+	ChainDelegatedWindow []string      `type:"list" default:"1,eip155:8453=4" placeholder:"N"`
+	UnknownTTL           time.Duration `name:"unknown-ttl" default:"10m" min:"1s" or:"0"`
+	UnknownOrphans       string        `default:"refuse" oneof:"refuse,keep"`
+	ChainGapAfter        time.Duration `default:"30s" min:"1s"`
+	ChainStuckAfter      time.Duration `default:"5m" min:"1s" or:"0"`
+	ChainPoll            time.Duration `default:"0s" min:"10ms" or:"0" max:"1h"`
+	ChainTimeout         time.Duration `default:"5s" min:"100ms" max:"1m"`
+	ChainLag             int           `default:"3" min:"1" max:"63"`
+	ChainWait            time.Duration `default:"2s" min:"10ms"`
+	EthTake              string        `default:"on" oneof:"on,off"`
+	EthReplace           []string      `type:"list" default:"same" placeholder:"RULE"`
+	NewSigners           string        `default:"allow" oneof:"allow,refuse"`
+	OtherChains          string        `default:"warn" oneof:"refuse,warn,allow"`
 }
 
 // ChainNodes are the nodes of one chain.
@@ -184,11 +183,8 @@ func cutLast(item string) (name, rule string, one bool) {
 
 // The bounds of package ethereum.
 const (
-	maxChainNodes   = 16
-	maxFinality     = 10_000
-	maxChainPoll    = time.Hour
-	maxChainTimeout = time.Minute
-	maxChainLag     = 63
+	maxChainNodes = 16
+	maxFinality   = 10_000
 )
 
 func (c *ChainConfig) check() error {
@@ -218,20 +214,5 @@ func (c *ChainConfig) check() error {
 			return settingErrorf("eth-replace", "%q must be same, any, or PRINCIPAL=same or PRINCIPAL=any", item)
 		}
 	}
-	return cmp.Or(
-		zeroOrAtLeast("unknown-ttl", c.UnknownTTL, time.Second),
-		atLeast("chain-gap-after", c.ChainGapAfter, time.Second),
-		zeroOrAtLeast("chain-stuck-after", c.ChainStuckAfter, time.Second),
-		zeroOrAtLeast("chain-poll", c.ChainPoll, 10*time.Millisecond),
-		atMost("chain-poll", c.ChainPoll, maxChainPoll),
-		atLeast("chain-timeout", c.ChainTimeout, 100*time.Millisecond),
-		atMost("chain-timeout", c.ChainTimeout, maxChainTimeout),
-		atLeast("chain-lag", c.ChainLag, 1),
-		atMost("chain-lag", c.ChainLag, maxChainLag),
-		atLeast("chain-wait", c.ChainWait, 10*time.Millisecond),
-		oneOf("unknown-orphans", c.UnknownOrphans, "refuse", "keep"),
-		oneOf("eth-take", c.EthTake, "on", "off"),
-		oneOf("other-chains", c.OtherChains, "refuse", "warn", "allow"),
-		oneOf("new-signers", c.NewSigners, "allow", "refuse"),
-	)
+	return nil
 }

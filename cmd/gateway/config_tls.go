@@ -8,17 +8,17 @@ import (
 
 // TLSConfig is how connections are protected on their way, and the private side.
 type TLSConfig struct {
-	TLSCert         string `name:"tls-cert" group:"tls" placeholder:"FILE" help:"Certificate chain in PEM, this gateway's own first. With it --listen speaks TLS 1.2 and later, and so does --admin-listen beyond loopback. Read again within seconds after it changes, as are the other files here."`
-	TLSKey          string `name:"tls-key" group:"tls" placeholder:"FILE" help:"Private key of --tls-cert, in PEM."`
-	TLSClientCA     string `name:"tls-client-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, whose client certificates are accepted. Without it nobody is asked for one."`
-	TLSClientAuth   string `name:"tls-client-auth" group:"tls" default:"request" help:"With --tls-client-ca. request: clients may show a certificate. require: they must, and so must other nodes, which show their --tls-cert."`
-	TLSClientPrefix string `name:"tls-client-prefix" group:"tls" placeholder:"TEXT" help:"Text put before the name in a client certificate, so that its issuer cannot name the principal of an API key or a token."`
-	NodeCA          string `name:"node-ca" group:"tls" placeholder:"FILE" help:"Authorities, in PEM, that other nodes are trusted by when they are reached over wss. Default: those of the system."`
-	InsecureListen  string `group:"tls" placeholder:"WHAT" help:"Protections that an address beyond loopback may lack: no-tls, no-auth or no-tls,no-auth. Everyone who can reach it can then do harm. Default: none, and the start is refused."`
+	TLSCert         string `name:"tls-cert" placeholder:"FILE" needs:"tls-key"`
+	TLSKey          string `name:"tls-key" placeholder:"FILE" needs:"tls-cert"`
+	TLSClientCA     string `name:"tls-client-ca" placeholder:"FILE"`
+	TLSClientAuth   string `name:"tls-client-auth" default:"request" oneof:"request,require"`
+	TLSClientPrefix string `name:"tls-client-prefix" placeholder:"TEXT" needs:"tls-client-ca"`
+	NodeCA          string `name:"node-ca" placeholder:"FILE"`
+	InsecureListen  string `placeholder:"WHAT" some:"no-tls,no-auth"`
 
-	AdminKey   string `group:"tls" placeholder:"KEY" help:"What /metrics, /debug/pprof/, /engine, /signers and /shards ask for as Authorization: Bearer, 16 to 512 characters; a must for --admin-listen beyond loopback. /healthz and /readyz never ask, and then give no reasons. Give it by the environment or the file."`
-	AdminHosts string `group:"tls" placeholder:"NAMES" help:"Names by which requests may ask --admin-listen without the key, such as gateway-1.internal,gateway-2.internal. Addresses and localhost always may: no web page can make those lead elsewhere."`
-	Pprof      string `group:"tls" default:"off" help:"on: profiles of the process under /debug/pprof/ of --admin-listen."`
+	AdminKey   string `placeholder:"KEY"`
+	AdminHosts string `placeholder:"NAMES"`
+	Pprof      string `default:"off" oneof:"on,off"`
 }
 
 // What InsecureListen may name.
@@ -29,24 +29,12 @@ const (
 
 func (c *TLSConfig) check() error {
 	switch {
-	case c.TLSCert == "" && c.TLSKey != "":
-		return settingErrorf("tls-key", "needs --tls-cert beside it")
-	case c.TLSCert != "" && c.TLSKey == "":
-		return settingErrorf("tls-cert", "needs --tls-key beside it")
 	case c.TLSCert == "" && c.TLSClientCA != "":
 		return settingErrorf("tls-client-ca", "needs --tls-cert: only TLS shows certificates")
-	case c.TLSClientCA == "" && c.TLSClientPrefix != "":
-		return settingErrorf("tls-client-prefix", "needs --tls-client-ca beside it")
 	case c.TLSClientCA == "" && c.TLSClientAuth == "require":
 		return settingErrorf("tls-client-auth", "require needs --tls-client-ca, which says whose certificates")
 	}
-	return cmp.Or(
-		oneOf("tls-client-auth", c.TLSClientAuth, "request", "require"),
-		insecureWords(c.InsecureListen),
-		secret("admin-key", c.AdminKey),
-		c.checkAdminHosts(),
-		oneOf("pprof", c.Pprof, "on", "off"),
-	)
+	return cmp.Or(secret("admin-key", c.AdminKey), c.checkAdminHosts())
 }
 
 func (c *TLSConfig) checkAdminHosts() error {
@@ -75,18 +63,6 @@ func (c *Config) checkProtection() error {
 		return settingErrorf("insecure-listen", "does without authentication (no-auth), and --rights is given: take one of them away")
 	case c.TLSClientCA != "" && c.TLSClientAuth == "request" && !c.Authenticated():
 		return settingErrorf("tls-client-ca", "means nothing without --rights, as nobody needs a certificate: --tls-client-auth=require refuses who has none")
-	}
-	return nil
-}
-
-func insecureWords(value string) error {
-	if value == "" {
-		return nil
-	}
-	for word := range strings.SplitSeq(value, ",") {
-		if word != withoutTLS && word != withoutAuth {
-			return settingErrorf("insecure-listen", "%q must be some of %s,%s", value, withoutTLS, withoutAuth)
-		}
 	}
 	return nil
 }

@@ -79,9 +79,7 @@ func TestThePageOfSettingsNamesWhatBelongsTogether(t *testing.T) {
 // commandModel is the command line with its defaults.
 func commandModel(t *testing.T) *kong.Application {
 	t.Helper()
-	parser, err := kong.New(new(commands), kong.Vars{
-		"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": "",
-	})
+	parser, err := kong.New(new(commands), kong.Vars{"version": ""}, kong.PostBuild(addHelp))
 	expect.Must(t, err)
 	return parser.Model
 }

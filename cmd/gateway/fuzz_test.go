@@ -67,7 +67,7 @@ func FuzzAddresses(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		store := StoreConfig{Store: value}
-		if err := store.check(); err != nil && strings.Contains(err.Error(), "hidden-word") {
+		if err := store.Validate(); err != nil && strings.Contains(err.Error(), "hidden-word") {
 			t.Error(err)
 		}
 		if webSocketURL("advertise-url", value) == nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +30,6 @@ type keyStoreCmd struct {
 	StoreConfig
 	LogConfig
 	JSON bool `name:"json" help:"Print JSON, in one line."`
-}
-
-func (c *keyStoreCmd) check() error {
-	return cmp.Or(c.StoreConfig.check(), c.LogConfig.check())
 }
 
 // keyStore is what a command needs of a store.
@@ -137,7 +132,7 @@ func (c *keyCreateCmd) Validate() error {
 	case c.Expires != 0 && c.Expires < time.Minute || c.Expires > maxKeyLifetime:
 		return settingErrorf("expires", "%v must be 1m to %v, or 0", c.Expires, maxKeyLifetime)
 	}
-	return c.check()
+	return c.keyStoreCmd.Validate()
 }
 
 const maxKeyLifetime = 100 * 365 * 24 * time.Hour
@@ -192,9 +187,6 @@ type keyListCmd struct {
 	keyStoreCmd
 }
 
-// Validate reports the first argument that cannot be used.
-func (c *keyListCmd) Validate() error { return c.check() }
-
 // Run implements the command.
 func (c *keyListCmd) Run(ctx context.Context, p *program) error {
 	var list apikey.Listing
@@ -230,7 +222,7 @@ func (c *keyRevokeCmd) Validate() error {
 	if !apikey.IsID(c.KeyID) { // it may be the key, which is not to be repeated
 		return errors.New("that is not the id of an API key; gateway key list shows them, of 16 characters each")
 	}
-	return c.check()
+	return c.keyStoreCmd.Validate()
 }
 
 // Run implements the command.

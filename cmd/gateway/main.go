@@ -105,7 +105,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.Exit(func(int) { helped = true }), // only --help and --version exit
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, NoExpandSubcommands: true, WrapUpperBound: 110}),
 		kong.Groups(groups),
-		kong.Vars{"workers": defaultWorkers, "encode_workers": defaultEncodeWorkers, "postdb_workers": defaultPostDBWorkers, "version": versionLine()},
+		kong.Vars{"version": versionLine()},
+		kong.PostBuild(addHelp),
+		kong.WithBeforeApply(checkRules),
 		kong.DefaultEnvars("NONCEGATE"),
 		kong.Resolvers(file),
 		kong.BindTo(ctx, (*context.Context)(nil)),

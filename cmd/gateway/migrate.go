@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 )
@@ -12,11 +11,6 @@ type migrateCmd struct {
 	File string `name:"config" placeholder:"FILE" help:"YAML file with settings, the same as for serve. Others than these are left alone."`
 	StoreConfig
 	LogConfig
-}
-
-// Validate reports the first setting that cannot be used.
-func (c *migrateCmd) Validate() error {
-	return cmp.Or(c.StoreConfig.check(), c.LogConfig.check())
 }
 
 // Run implements the command.

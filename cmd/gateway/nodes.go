@@ -17,11 +17,7 @@ import (
 type lookCmd struct {
 	GatewayURL
 	JSON    bool          `name:"json" help:"Print JSON, in one line."`
-	Timeout time.Duration `default:"10s" help:"Longest wait for the answers, with connecting and repeating what is refused for a moment."`
-}
-
-func (c *lookCmd) check() error {
-	return cmp.Or(c.GatewayURL.check(), atLeast("timeout", c.Timeout, time.Millisecond))
+	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answers, with connecting and repeating what is refused for a moment."`
 }
 
 // look asks the gateway, and prints what it was told as JSON or by table.
@@ -53,9 +49,6 @@ func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0
 type nodesCmd struct {
 	lookCmd
 }
-
-// Validate reports the first argument that cannot be used.
-func (c *nodesCmd) Validate() error { return c.check() }
 
 // nodesView is what the command prints: the part of gateway_info about nodes.
 type nodesView struct {

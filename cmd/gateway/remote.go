@@ -15,8 +15,8 @@ type GatewayURL struct {
 	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway. An API key may be in it, as in wss://any:KEY@HOST/ws."`
 	Token string `placeholder:"TOKEN" help:"API key or JWT, sent as Authorization: Bearer. Best given by the environment: a command line is seen by every user of the host."`
 	Trust
-	Cert    string `placeholder:"FILE" help:"Client certificate in PEM, for a gateway that asks for one."`
-	CertKey string `placeholder:"FILE" help:"Private key of --cert."`
+	Cert    string `needs:"cert-key" placeholder:"FILE" help:"Client certificate in PEM, for a gateway that asks for one."`
+	CertKey string `needs:"cert" placeholder:"FILE" help:"Private key of --cert."`
 }
 
 // Trust is by whom a gateway is trusted.
@@ -24,10 +24,8 @@ type Trust struct {
 	CA string `name:"ca" placeholder:"FILE" help:"Authorities, in PEM, that the gateway is trusted by. Default: those of the system."`
 }
 
-func (g *GatewayURL) check() error {
-	if (g.Cert == "") != (g.CertKey == "") {
-		return settingErrorf("cert", "and --cert-key belong together")
-	}
+// Validate reports a URL or a credential that cannot be used.
+func (g *GatewayURL) Validate() error {
 	if err := webSocketURL("url", g.URL); err != nil {
 		return err
 	}

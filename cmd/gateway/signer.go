@@ -21,16 +21,8 @@ type signerCmd struct {
 
 type signerShowCmd struct {
 	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
-	Limit  int64  `default:"20" help:"Most holds, and most of the last nonces, to show."`
+	Limit  int64  `default:"20" min:"1" max:"1000" help:"Most holds, and most of the last nonces, to show."`
 	lookCmd
-}
-
-// Validate reports the first argument that cannot be used.
-func (c *signerShowCmd) Validate() error {
-	if c.Limit < 1 || c.Limit > wire.MaxListLimit {
-		return settingErrorf("limit", "%d must be 1 to %d", c.Limit, wire.MaxListLimit)
-	}
-	return c.check()
 }
 
 // signerView is what the command prints. Its parts were read one after the other,

@@ -20,7 +20,7 @@ type signerListCmd struct {
 	Filter string `default:"all" help:"all; gap: what keeps transactions from being mined, as the nodes have found on the chains (gap: a nonce that no node has a transaction of blocks others; dropped: no node has the last transaction any more; stuck: nodes have the next one, and it is not mined for long), and behind these, of signers of no chain, those with a released nonce below others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
 	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
 	Others bool   `help:"With the filter gap: only signers of no chain."`
-	Limit  int    `default:"100" help:"Most signers to list."`
+	Limit  int    `default:"100" min:"1" max:"1000" help:"Most signers to list."`
 	adminCmd
 }
 
@@ -29,7 +29,7 @@ func (c *signerListCmd) Validate() error {
 	if _, ok := signerFilters[c.Filter]; !ok {
 		return settingErrorf("filter", "%q must be %s", c.Filter, filterWords)
 	}
-	return cmp.Or(atLeast("limit", c.Limit, 1), atMost("limit", c.Limit, maxSignerList), c.adminCmd.Validate())
+	return c.adminCmd.Validate()
 }
 
 // Run implements the command.
@@ -107,13 +107,13 @@ func oldest(t time.Time) string {
 type signerMarkCmd struct {
 	Signer  string `arg:"" help:"The signer, as in nonce_allocate."`
 	Nonce   int64  `arg:"" help:"The nonce."`
-	Attempt int64  `default:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, as it is read first."`
+	Attempt int64  `default:"0" min:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, as it is read first."`
 	lookCmd
 }
 
 // Validate reports the first argument that cannot be used.
 func (c *signerMarkCmd) Validate() error {
-	return cmp.Or(notNegative("nonce", c.Nonce), notNegative("attempt", c.Attempt), c.check())
+	return cmp.Or(notNegative("nonce", c.Nonce), c.GatewayURL.Validate())
 }
 
 type signerFloorCmd struct {
@@ -123,7 +123,9 @@ type signerFloorCmd struct {
 }
 
 // Validate reports the first argument that cannot be used.
-func (c *signerFloorCmd) Validate() error { return cmp.Or(notNegative("floor", c.Floor), c.check()) }
+func (c *signerFloorCmd) Validate() error {
+	return cmp.Or(notNegative("floor", c.Floor), c.GatewayURL.Validate())
+}
 
 // Run implements the command.
 func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {

@@ -19,9 +19,6 @@ type watchCmd struct {
 	GatewayURL
 }
 
-// Validate reports the first argument that cannot be used.
-func (c *watchCmd) Validate() error { return c.GatewayURL.check() }
-
 // Run implements the command. It ends without an error when ctx does. The client
 // comes back by itself when the connection is lost.
 func (c *watchCmd) Run(ctx context.Context, p *program) error {

@@ -149,7 +149,7 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", stranger, "--cert-key", strangersKey); o.Code != e2e.ExitFailure || strings.Contains(o.Stdout, `"nonce"`) {
 		t.Errorf("with a certificate of somebody without rights: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
 	}
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --cert and --cert-key belong together\n" {
+	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --cert needs --cert-key beside it\n" {
 		t.Errorf("without its key: exit %d, %s", o.Code, o.Stderr)
 	}
 }
