@@ -36,7 +36,8 @@ func (c *benchCmd) Run(ctx context.Context, p *program) error {
 		return interruptedOr(ctx, err)
 	}
 	err = errors.Join(err, r.WriteMarkdown(p.stdout))
-	for path, write := range map[string]func(io.Writer) error{c.JSON: r.WriteJSON, c.Markdown: r.WriteMarkdown} {
+	toJSON := func(w io.Writer) error { return writeJSON(w, r) }
+	for path, write := range map[string]func(io.Writer) error{c.JSON: toJSON, c.Markdown: r.WriteMarkdown} {
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), writeTo(path, write))
 	}
 	if why, void := r.IsVoid(); err == nil && void && !r.Interrupted {

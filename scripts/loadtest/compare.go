@@ -52,8 +52,8 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 			return c.measure(ctx, p, []*child{a, b}[side], load)
 		},
 		ratios: []wantedRatio{
-			{name: "acknowledged a second, B over A", figure: perSecondOf, atLeast: c.MinRatio},
-			{name: "p99, B over A", figure: p99Of, atMost: c.MaxP99Ratio},
+			{result.Ratio{Name: "acknowledged a second, B over A", AtLeast: c.MinRatio}, perSecondOf},
+			{result.Ratio{Name: "p99, B over A", AtMost: c.MaxP99Ratio}, p99Of},
 		},
 	})
 }

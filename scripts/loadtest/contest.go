@@ -25,12 +25,10 @@ type contest struct {
 	ratios   []wantedRatio
 }
 
-// wantedRatio is a figure of the second side over that of the first, round by round, and what its median must be; a
-// bound of 0 is none.
+// wantedRatio is a figure of the second side over that of the first, and what its median must be.
 type wantedRatio struct {
-	name            string
-	figure          func(*result.Run) float64
-	atLeast, atMost float64
+	result.Ratio
+	figure func(*result.Run) float64
 }
 
 func perSecondOf(r *result.Run) float64 { return r.PerSecond }
@@ -79,31 +77,20 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	return interruptedOr(ctx, err)
 }
 
-// judge adds the ratio and, where there is a bound, the verdict on it. A round whose divisor is 0 says nothing; there
-// must be at least one that does, unless the contest was interrupted.
+// judge adds the ratio and, where there is a bound, the verdict on it. There must be a round that says something, unless the contest
+// was interrupted.
 func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, interrupted bool) {
-	r := result.Ratio{Name: w.name}
-	for i := range min(len(sides[0]), len(sides[1])) {
-		if divisor := w.figure(sides[0][i]); divisor > 0 {
-			r.Rounds = append(r.Rounds, w.figure(sides[1][i])/divisor)
-		}
+	w.Compare(w.figure, sides[1], sides[0], true)
+	both.Ratios = append(both.Ratios, w.Ratio)
+	v := result.Verdict{Name: w.Name + ", median of the rounds", Want: w.Bound(report.Fixed), Got: w.Void, Passed: w.Kept()}
+	if len(w.Rounds) > 0 {
+		v.Got = w.Span(report.Fixed)
+	} else if interrupted {
+		v.Passed, v.Unknown = true, true
 	}
-	r.Median = result.Median(r.Rounds)
-	both.Ratios = append(both.Ratios, r)
-	v := result.Verdict{Name: w.name + ", median of the rounds", Got: "there is no round to tell by", Unknown: interrupted, Passed: interrupted}
-	switch {
-	case w.atMost > 0:
-		v.Want = fmt.Sprintf("at most %.2f", w.atMost)
-	case w.atLeast > 0:
-		v.Want = fmt.Sprintf("at least %.2f", w.atLeast)
-	default:
-		return
+	if v.Want != "" {
+		both.Verdicts = append(both.Verdicts, v)
 	}
-	if len(r.Rounds) > 0 {
-		v.Got, v.Unknown = fmt.Sprintf("%.2f (%.2f … %.2f)", r.Median, slices.Min(r.Rounds), slices.Max(r.Rounds)), false
-		v.Passed = r.Median >= w.atLeast && (w.atMost == 0 || r.Median <= w.atMost)
-	}
-	both.Verdicts = append(both.Verdicts, v)
 }
 
 // judgeContest says how a comparison ended, in a few words. It failed when a criterion was missed, by a run or by a

@@ -46,7 +46,7 @@ func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 					bases[signers.Base], order = true, order+string(rune('A'+side))
 					return run([]float64{100, test.b[(runs-1)/2]}[side]), nil
 				},
-				ratios: []wantedRatio{{name: "B over A", figure: perSecondOf, atLeast: test.atLeast, atMost: test.atMost}},
+				ratios: []wantedRatio{{result.Ratio{Name: "B over A", AtLeast: test.atLeast, AtMost: test.atMost}, perSecondOf}},
 			})
 			if code := p.exit(err); code != test.code || !strings.Contains(out.String(), "\n"+test.want) {
 				t.Errorf("exit %d, %v: %s", code, err, out.String())

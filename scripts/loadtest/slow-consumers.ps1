@@ -22,9 +22,8 @@ param(
     [ValidateRange(2, 1000000)][int]$Connections = 5000,
     # Share of the clients that misbehaves, 0.2 for 20 %.
     [ValidateRange(0.001, 0.99)][double]$SlowShare = 0.2,
-    # stop: they stop reading. trickle: they read a few bytes a second. vanish: they
-    # disconnect without a close and come back.
-    [ValidateSet('stop', 'trickle', 'vanish')][string]$Behaviour = 'stop',
+    # stop: they stop reading. trickle: they read a few bytes a second.
+    [ValidateSet('stop', 'trickle')][string]$Behaviour = 'stop',
     # Requests a second over all clients, latency counted from when each was due; the
     # share of the slow ones is sent only when they misbehave. Each slow client is to
     # be sent an event for every one of them, so with many clients choose it low.

@@ -16,7 +16,7 @@ type slowCmd struct {
 	targetFlags
 	Connections int               `group:"load" default:"1000" help:"Clients, the slow ones among them."`
 	SlowShare   float64           `group:"load" default:"0.2" help:"Share of the clients that misbehaves, above 0 and below 1."`
-	Behaviour   traffic.Behaviour `group:"load" default:"stop" enum:"stop,trickle,vanish" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more), trickle (a few bytes a second) or vanish (they disconnect without a close, by a reset or in silence, and come back)."`
+	Behaviour   traffic.Behaviour `group:"load" default:"stop" enum:"stop,trickle" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more) or trickle (a few bytes a second)."`
 	Rate        float64           `group:"load" default:"1000" help:"Requests a second over all clients, latency counted from when each was due. The share of the slow ones is sent only when they misbehave."`
 	Subscribers int               `group:"load" default:"0" help:"Further healthy connections that receive the events of all signers, and must not miss any for the slow ones."`
 	signerFlags
@@ -49,8 +49,8 @@ func (c *slowCmd) Run(ctx context.Context, p *program) error {
 			return c.measure(ctx, p, load, slow, side == 1)
 		},
 		ratios: []wantedRatio{
-			{name: "healthy p50, with slow clients over without", figure: p50Of},
-			{name: "healthy p99, with slow clients over without", figure: p99Of, atMost: c.MaxP99Ratio},
+			{result.Ratio{Name: "healthy p50, with slow clients over without"}, p50Of},
+			{result.Ratio{Name: "healthy p99, with slow clients over without", AtMost: c.MaxP99Ratio}, p99Of},
 		},
 	})
 }

@@ -50,7 +50,7 @@ const (
 var ErrConfig = errors.New("")
 
 // validate returns an ErrConfig for the first rule that is broken.
-func (c *Config) validate(scenes []*scene) error {
+func (c *Config) validate(scenes []*Scene) error {
 	longest := 1
 	for _, s := range scenes {
 		longest = max(longest, s.times)
@@ -68,8 +68,8 @@ func (c *Config) validate(scenes []*scene) error {
 	return nil
 }
 
-// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end
-// of ctx, after which the report is what was measured until then, Interrupted.
+// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end of ctx, after
+// which the report is what was measured until then, Interrupted.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
 	chosen, err := chooseRows(c.Rows)
 	if err != nil {
@@ -85,20 +85,16 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	r = &Report{Settings: c.settings()}
+	r = &Report{Settings: c.settings(), Scenes: scenes}
 	if r.Host, err = describeHost(ctx, a); err != nil {
 		return nil, fmt.Errorf("describe the machine: %w", err)
 	}
 	for _, s := range scenes {
-		measured := a.measureScene(ctx, s)
-		r.Scenes = append(r.Scenes, measured)
-		if ctx.Err() != nil {
-			break
-		}
+		a.measureScene(ctx, s)
 	}
 	r.Interrupted, r.Seconds = ctx.Err() != nil, time.Since(begin).Seconds()
 	for _, row := range chosen {
-		r.Rows = append(r.Rows, row.judge(r.Scenes))
+		r.Rows = append(r.Rows, row.judge(scenes))
 	}
 	return r, nil
 }
@@ -147,53 +143,49 @@ func (a *arena) close() error {
 	return errors.Join(err, a.room.Close())
 }
 
-// measureScene measures every side once a round. What is void is noted, and the other sides go on: the rows they belong
-// to may be of use.
-func (a *arena) measureScene(ctx context.Context, s *scene) Scene {
-	out := Scene{Name: s.name}
-	for _, side := range s.sides {
-		out.Sides = append(out.Sides, Side{Name: side.name})
-	}
+// measureScene measures every side once a round, until ctx ends. What is void is noted, and the other sides go on: the rows they
+// belong to may be of use.
+func (a *arena) measureScene(ctx context.Context, s *Scene) {
 	all := a.Rounds
 	if s.once {
 		all = 1
 	}
-	for round, i := range result.Alternate(all, len(s.sides), true) {
-		sample, err := a.measure(ctx, s, &s.sides[i])
+	for round, i := range result.Alternate(all, len(s.Sides), true) {
+		side := s.Sides[i]
+		run, err := a.measure(ctx, s.times, &side.side)
 		if ctx.Err() != nil {
-			return out
+			return
 		}
 		if err != nil {
-			sample.Void = err.Error()
+			run = &result.Run{Void: err.Error()}
 		}
-		out.Sides[i].Samples = append(out.Sides[i].Samples, sample)
-		fmt.Fprintf(a.Progress, "%s, round %d/%d, %s: %s\n", s.name, round+1, all, s.sides[i].name, sample)
+		side.Runs = append(side.Runs, run)
+		fmt.Fprintf(a.Progress, "%s, round %d/%d, %s: %s\n", s.Name, round+1, all, side.Name, told(run))
 	}
-	return out
 }
 
 // measure starts a side's servers on a fresh store, loads them, and stops them.
-func (a *arena) measure(ctx context.Context, s *scene, side *side) (sample Sample, err error) {
+func (a *arena) measure(ctx context.Context, times int, side *side) (run *result.Run, err error) {
 	a.runs++
 	st, err := a.openStore(ctx, side)
 	defer func() { err = errors.Join(err, st.close()) }()
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	// What earlier measurements wrote is brought to disk before this one begins.
 	if _, err := a.admin.Exec(ctx, "CHECKPOINT"); err != nil {
-		return Sample{}, fmt.Errorf("checkpoint: %w", err)
+		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	servers, err := a.startServers(ctx, side, st)
 	defer func() { err = errors.Join(err, servers.stop()) }()
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	load := side.load
 	load.URLs = servers.urls()
-	load.Warmup, load.Duration = a.Warmup, time.Duration(max(s.times, 1))*a.Duration
-	if sample, err = side.drive(ctx, a, servers, load); err != nil {
-		return sample, fmt.Errorf("%w\n%s", err, servers[0].proc.LogTail(logBytes))
+	load.Warmup, load.Duration = a.Warmup, time.Duration(times)*a.Duration
+	if run, err = side.drive(ctx, a, servers, load); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, servers[0].proc.LogTail(logBytes))
 	}
-	return sample, nil
+	return run, nil
 }

@@ -5,6 +5,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEveryRowHasANameAndOneTargetAndASideIsTheSameInAllOfAScene(t *testing.T) {
 	names, sides := map[string]bool{}, map[string]string{}
 	for _, r := range rows {
-		if names[r.Name] || (r.AtLeast > 0) == (r.AtMost > 0) || r.over.drive == nil {
+		if names[r.Name] || (r.AtLeast > 0) == (r.AtMost > 0) || r.over.drive == nil || r.figure.of == nil {
 			t.Errorf("%s: a second one, or at least %v, at most %v", r.Name, r.AtLeast, r.AtMost)
 		}
 		names[r.Name] = true
@@ -45,8 +46,8 @@ func TestRowsAreChosenByNameWithTheSidesTheyNeed(t *testing.T) {
 	}
 	needed := scenesOf(chosen)
 	var sides []string
-	for _, s := range needed[0].sides {
-		sides = append(sides, s.name)
+	for _, s := range needed[0].Sides {
+		sides = append(sides, s.Name)
 	}
 	if len(needed) != 2 || strings.Join(sides, " ") != "gateway echo gateway-sqlite" {
 		t.Errorf("%d scenes, the first with %v", len(needed), sides)
@@ -75,23 +76,25 @@ func TestAWrongConfigNamesItsFlag(t *testing.T) {
 }
 
 // measured is a scene with the p99 of each round of two sides; 0 is a void one.
-func measured(over, under []float64) []Scene {
-	s := Scene{Name: "s", Sides: []Side{{Name: "over"}, {Name: "under"}}}
+func measured(over, under []float64) []*Scene {
+	s := &Scene{Name: "s", Sides: []*Side{{Name: "over"}, {Name: "under"}}}
 	for i, values := range [][]float64{over, under} {
 		for _, v := range values {
-			sample := Sample{Figures: map[Figure]float64{perSecond: 1000, p99: v, perConnection: 2048}}
+			run := &result.Run{PerSecond: 1000, LatencyMs: result.Latency{P99: v}, BytesPerConnection: 2048}
 			if v == 0 {
-				sample.Void = "it did not start"
+				run.Void = "it did not start"
 			}
-			s.Sides[i].Samples = append(s.Sides[i].Samples, sample)
+			s.Sides[i].Runs = append(s.Sides[i].Runs, run)
 		}
 	}
-	return []Scene{s}
+	return []*Scene{s}
 }
 
+// ratio is a row of what measured makes.
+var ratio = Row{Name: "r", What: "a ratio", Scene: "s", figure: p99, AtMost: 2, over: side{name: "over"}, under: side{name: "under"}}
+
 func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
-	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
-	alone := Row{Name: "a", What: "memory", Scene: "s", Over: "over", Figure: perConnection, AtLeast: 2048}
+	alone := Row{Name: "a", What: "memory", Scene: "s", figure: perConnection, AtLeast: 2048, over: side{name: "over"}}
 	for _, test := range []struct {
 		row         Row
 		over, under []float64
@@ -107,7 +110,7 @@ func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 		{alone, []float64{1}, nil, Met, 2048},
 	} {
 		got := test.row.judge(measured(test.over, test.under))
-		if got.Verdict != test.verdict || got.Median != test.median || (got.Verdict == Void) != (got.Why != "") {
+		if got.Verdict != test.verdict || got.Median != test.median || (got.Verdict == Void) != (got.Void != "") {
 			t.Errorf("%v ÷ %v: %+v, want %s, %v", test.over, test.under, got, test.verdict, test.median)
 		}
 	}
@@ -115,21 +118,21 @@ func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 
 func TestTheReportShowsRowsAndSides(t *testing.T) {
 	scenes := measured([]float64{5, 3}, []float64{2, 2})
-	ratio := Row{Name: "r", What: "a ratio", Scene: "s", Over: "over", Under: "under", Figure: p99, AtMost: 2}
-	r := &Report{Settings: "2 rounds", Scenes: scenes, Rows: []Row{ratio.judge(scenes)}}
-	var text, machine bytes.Buffer
-	expect.Must(t, errors.Join(r.WriteMarkdown(&text), r.WriteJSON(&machine)))
-	for _, want := range []string{"≤ 2.00", "2.00", "1.50 … 2.50 (2)", "met", "4.00 ms ÷ 2.00 ms", "1,000/s"} {
+	r := &Report{Settings: "2 rounds", Scenes: scenes, Rows: []Outcome{ratio.judge(scenes)}}
+	var text bytes.Buffer
+	expect.Must(t, r.WriteMarkdown(&text))
+	machine, err := json.Marshal(r)
+	for _, want := range []string{"at most 2.00", "2.00 (1.50 … 2.50)", "met", "4.00 ms ÷ 2.00 ms", "1,000/s"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
-	if _, void := r.IsVoid(); void || !strings.Contains(machine.String(), `"verdict": "met"`) {
-		t.Error(machine.String())
+	if _, void := r.IsVoid(); err != nil || void || !strings.Contains(string(machine), `"verdict":"met"`) || !strings.Contains(string(machine), `"perSecond":1000`) {
+		t.Error(string(machine), err)
 	}
 }
 
-func TestASampleOfARunThatMissedSomethingIsVoid(t *testing.T) {
+func TestARunThatMissedSomethingIsVoid(t *testing.T) {
 	for name, r := range map[string]*result.Run{
 		"nothing was acknowledged": {},
 		"refused: server_busy 2":   {Acknowledged: 98, Refused: map[string]int64{"server_busy": 2}},
@@ -137,39 +140,36 @@ func TestASampleOfARunThatMissedSomethingIsVoid(t *testing.T) {
 		"1 requests unanswered":    {Acknowledged: 98, Failed: 1},
 		"1 never sent":             {Acknowledged: 98, Unsent: 1},
 	} {
-		if s := sampleOf(r, 0.01); !strings.Contains(s.Void, name) {
-			t.Errorf("%s: %q", name, s.Void)
+		if lookAt(r, 0.01); !strings.Contains(r.Void, name) {
+			t.Errorf("%s: %q", name, r.Void)
 		}
 	}
-	if s := sampleOf(&result.Run{Acknowledged: 99, Refused: map[string]int64{"server_busy": 1}}, 0.01); s.Void != "" || len(s.Notes) != 1 {
-		t.Errorf("%+v, want a note of what may be refused", s)
+	r := &result.Run{Acknowledged: 99, Refused: map[string]int64{"server_busy": 1}}
+	if lookAt(r, 0.01); r.Void != "" || len(r.Notes) != 1 {
+		t.Errorf("%+v, want a note of what may be refused", r)
 	}
 }
 
 func TestASoakFailsByWhatGrowsAndIsVoidWhenItIsTooShort(t *testing.T) {
-	stage := func(g result.Growth) *result.Run {
-		return &result.Run{Acknowledged: 5000, Nodes: []result.Node{{Stages: []result.Stage{{Name: "commitMs", Growth: g}}}}}
-	}
 	for _, test := range []struct {
-		run    *result.Run
-		before Sample
+		void   string // of the run
+		stage  result.Growth
 		dead   result.Growth
 		failed string
-		void   bool
+		short  bool
 	}{
-		{stage(result.Growth{}), Sample{}, result.Growth{}, "", false},
-		{stage(result.Growth{Grows: true}), Sample{}, result.Growth{}, "growth of commitMs", false},
-		{stage(result.Growth{}), Sample{}, result.Growth{Grows: true}, "dead rows grow", false},
-		{stage(result.Growth{}), Sample{Void: "3 refused"}, result.Growth{}, "3 refused", false},
-		{stage(result.Growth{Unknown: true}), Sample{}, result.Growth{}, "", true},
-		{stage(result.Growth{}), Sample{}, result.Growth{Unknown: true}, "", true},
+		{},
+		{stage: result.Growth{Grows: true}, failed: "growth of commitMs"},
+		{dead: result.Growth{Grows: true}, failed: "dead rows: from"},
+		{void: "3 refused", failed: "requests: 3 refused"},
+		{stage: result.Growth{Unknown: true}, short: true},
+		{dead: result.Growth{Unknown: true}, short: true},
 	} {
-		s := test.before
-		s.Figures = make(map[Figure]float64)
-		s.judgeSoak(test.run, test.dead)
-		notes := strings.Join(s.Notes, "; ")
-		if (s.Figures[passed] > 0) != (test.failed == "") || !strings.HasPrefix(notes, test.failed) || (s.Void != "") != test.void {
-			t.Errorf("%+v: %q, void %q", test, notes, s.Void)
+		run := &result.Run{Void: test.void, Acknowledged: 5000, Nodes: []result.Node{{Stages: []result.Stage{{Name: "commitMs", Growth: test.stage}}}}}
+		judgeSoak(run, test.dead)
+		notes := strings.Join(run.Notes, "; ")
+		if (passes(run) > 0) != (test.failed == "") || !strings.HasPrefix(notes, test.failed) || (run.Void != "") != test.short {
+			t.Errorf("%+v: %q, void %q", test, notes, run.Void)
 		}
 	}
 }

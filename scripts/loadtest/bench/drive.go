@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"noncegate/nonce"
 	"noncegate/scripts/loadtest/observe"
@@ -21,83 +20,69 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// drive loads running servers and tells what it found. A sample comes with a reason when it is void; an error says that
-// there is none.
-type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error)
+// drive loads running servers and tells what it found. A run comes with a reason when it is void; an error says that there is none.
+type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error)
 
-// plain is the load as it is, of which nothing may be refused. A gateway of the performance engine must still have it
-// afterwards.
-func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
-	s, err := loaded(ctx, 0, l)
+// plain is the load as it is, of which nothing may be refused. A gateway of the performance engine must still have it afterwards.
+func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
+	r, err := loaded(ctx, 0, l)
 	if err != nil || on[0].kind != engineFar {
-		return s, err
+		return r, err
 	}
 	status, err := a.gateway(ctx, "engine", "status", "--admin", on[0].admin)
 	if err == nil && !engineState.MatchString(status) {
-		s.Void = "the gateway has left the engine: " + status
+		r.Void = "the gateway has left the engine: " + status
 	}
-	return s, err
+	return r, err
 }
 
 var engineState = regexp.MustCompile(`(?m)^state +PERFORMANCE$`)
 
-// loaded makes loads at the same time, and tells of them as of one. A share of the requests may be refused.
-func loaded(ctx context.Context, refusable float64, loads ...traffic.Load) (sum Sample, err error) {
-	runs := make([]*result.Run, len(loads))
-	var g errgroup.Group
-	for i, l := range loads {
-		g.Go(func() (err error) { runs[i], err = l.Run(ctx); return err })
+// loaded makes a load, of which a share of the requests may be refused.
+func loaded(ctx context.Context, refusable float64, l traffic.Load) (*result.Run, error) {
+	r, err := l.Run(ctx)
+	if err == nil {
+		lookAt(r, refusable)
 	}
-	if err := g.Wait(); err != nil {
-		return Sample{}, err
-	}
-	for _, r := range runs {
-		sum.add(sampleOf(r, refusable))
-	}
-	return sum, nil
+	return r, err
 }
 
-// sampleOf is what the bench needs of a run. Of a run in which more than the refusable share was refused, or anything
-// was lost, no figure counts: it answered less than it was asked.
-func sampleOf(r *result.Run, refusable float64) Sample {
-	handOuts := r.Methods[traffic.Allocate.String()].LatencyMs
-	s := Sample{Figures: map[Figure]float64{
-		perSecond: r.PerSecond, p50: r.LatencyMs.P50, p99: r.LatencyMs.P99, handOutP50: handOuts.P50, handOutP99: handOuts.P99,
-	}}
+// lookAt makes a run void in which more than the refusable share was refused, or anything was lost: it answered less than it was
+// asked.
+func lookAt(r *result.Run, refusable float64) {
 	n := r.Refusals()
 	if n > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d refused", n))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d refused", n))
 	}
 	switch {
 	case float64(n) > refusable*float64(r.Acknowledged+n):
-		s.Void = "refused: " + report.Tally(r.Refused)
+		r.Void = "refused: " + report.Tally(r.Refused)
 	case len(r.Lost) > 0:
-		s.Void = "connections lost: " + report.Tally(r.Lost)
+		r.Void = "connections lost: " + report.Tally(r.Lost)
 	case r.Failed+r.Unsent > 0:
-		s.Void = fmt.Sprintf("%d requests unanswered, %d never sent", r.Failed, r.Unsent)
+		r.Void = fmt.Sprintf("%d requests unanswered, %d never sent", r.Failed, r.Unsent)
 	case r.Acknowledged == 0:
-		s.Void = "nothing was acknowledged"
+		r.Void = "nothing was acknowledged"
 	}
-	return s
 }
 
 // idle opens the load's connections, sends one request on each, leaves them alone for a while, and reads what memory
 // the server has come to have for them.
-func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
 	start, err := on[0].resident(ctx)
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	release, err := l.OpenIdle(ctx)
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	defer release()
 	if err := process.Sleep(ctx, a.Idle); err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	now, err := on[0].resident(ctx)
-	return Sample{Figures: map[Figure]float64{perConnection: (now - start) / float64(l.Connections)}}, err
+	return &result.Run{BytesPerConnection: (now - start) / float64(l.Connections)}, err
 }
 
 // resident is a gateway's memory in bytes, as it says.
@@ -119,16 +104,16 @@ const (
 
 // slow makes a share of the load's clients slow ones: they subscribe to all signers, send what would have been theirs
 // of the rate, and read nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom
-// alone the sample tells, are as many in both.
+// alone the run tells, are as many in both.
 func slow(misbehave bool) drive {
-	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (Sample, error) {
+	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (*result.Run, error) {
 		bad := traffic.Slow{
 			URLs: l.URLs, Clients: int(slowShare * float64(l.Connections)), Behaviour: traffic.StopReading,
 			Rate: slowShare * l.Rate, Signers: l.Signers,
 		}
 		group, err := bad.Start(ctx)
 		if err != nil {
-			return Sample{}, err
+			return nil, err
 		}
 		defer group.Stop()
 		l.Connections -= bad.Clients
@@ -136,11 +121,11 @@ func slow(misbehave bool) drive {
 		if misbehave {
 			l.BeginMeasure = group.Misbehave
 		}
-		sample, err := loaded(ctx, busyShare, l)
-		if misbehave {
-			sample.Notes = append(sample.Notes, fmt.Sprintf("%d slow clients kicked", group.Stop().Kicked))
+		r, err := loaded(ctx, busyShare, l)
+		if err == nil && misbehave {
+			r.Notes = append(r.Notes, fmt.Sprintf("%d slow clients kicked", group.Stop().Kicked))
 		}
-		return sample, err
+		return r, err
 	}
 }
 
@@ -150,26 +135,19 @@ const (
 	balanceRest    = 3 * time.Second
 )
 
-// atOwners makes the load in as many parts as there are nodes: a connection asks for signers that its node owns.
-func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+// atOwners makes the load so that a connection asks for signers that its node owns.
+func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
 	owners, err := a.awaitBalance(ctx, on)
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
-	parts := make([]traffic.Load, len(on))
-	for i, s := range on {
-		parts[i] = l
-		parts[i].URLs = []string{s.url}
-		parts[i].Connections = l.Connections*(i+1)/len(on) - l.Connections*i/len(on)
-		parts[i].Signers.Accounts = []int64{}
+	l.Owned = make([][]int64, len(on))
+	for account := range int64(l.Signers.Count) {
+		owner := owners[nonce.ShardOf(traffic.Signer(account), len(owners))]
+		i := slices.IndexFunc(on, func(s *server) bool { return s.id == owner })
+		l.Owned[i] = append(l.Owned[i], account)
 	}
-	for account := range l.Signers.Count {
-		owner := owners[nonce.ShardOf(l.Signers.Name(account), len(owners))]
-		part := &parts[slices.IndexFunc(on, func(s *server) bool { return s.id == owner })]
-		part.Signers.Accounts = append(part.Signers.Accounts, int64(account))
-		part.Signers.Count = len(part.Signers.Accounts)
-	}
-	return loaded(ctx, 0, parts...)
+	return loaded(ctx, 0, l)
 }
 
 // awaitBalance waits until every node owns shards and none has moved for a while, and tells whose each shard is.
@@ -203,21 +181,19 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 // deadUnit is how many dead rows weigh as a millisecond does where a queue is said to grow: what nobody notices.
 const deadUnit = 1000
 
-// soak finds the throughput that lasts, then makes half of it, and passes judgement on what the gateway and PostgreSQL
-// say meanwhile.
-func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, error) {
+// soak finds the throughput that lasts, then makes half of it, and passes judgement on what the gateway and PostgreSQL say meanwhile.
+func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
 	l.Subscribers, l.Duration = 2, 3*a.Soak/10
 	peak, err := loaded(ctx, 0, l)
 	if err != nil || peak.Void != "" {
-		peak.Void = "the lasting peak: " + peak.Void
 		return peak, err
 	}
 	conn, err := pgx.Connect(ctx, on[0].store)
 	if err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	l.Inflight, l.Rate, l.Duration = 1, peak.Figures[perSecond]/2, a.Soak
+	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, a.Soak
 	queues := observe.Pages{URLs: []string{on[0].admin + "/metrics"}}.Start(ctx)
 	defer queues.End()
 	var dead []result.Point
@@ -229,39 +205,31 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (Sample, er
 		looked = errors.Join(looked, err)
 		dead = append(dead, result.Point{At: second.At, Value: rows / deadUnit})
 	}
-	r, err := l.Run(ctx)
+	r, err := loaded(ctx, 0, l)
 	if err = errors.Join(err, looked); err != nil {
-		return Sample{}, err
+		return nil, err
 	}
 	r.Nodes = queues.End()
-	s := sampleOf(r, 0)
-	s.Notes = append(s.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.Figures[perSecond])))
-	s.judgeSoak(r, observe.GrowthOf(dead, nil, a.Soak))
-	return s, nil
+	judgeSoak(r, observe.GrowthOf(dead, nil, a.Soak))
+	r.Notes = append(r.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.PerSecond)))
+	return r, nil
 }
 
-// judgeSoak sets whether it passed. What makes another sample void is what a soak fails by; one that is too short to
-// tell is void.
-func (s *Sample) judgeSoak(r *result.Run, dead result.Growth) {
-	var failed []string
-	if s.Void != "" {
-		failed, s.Void = []string{s.Void}, ""
+// judgeSoak sets whether it passed. What makes another run void is what a soak fails by; one that is too short to tell is void.
+func judgeSoak(r *result.Run, dead result.Growth) {
+	rows := fmt.Sprintf("from %s in the first third to %s in the last (medians)", whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird))
+	further := []result.Verdict{{Name: "dead rows", Want: "do not grow", Got: rows, Passed: !dead.Grows, Unknown: dead.Unknown}}
+	if r.Void != "" {
+		further = append(further, result.Verdict{Name: "requests", Want: "all answered", Got: r.Void})
 	}
-	report.Judge(r, report.Criteria{MaxFailedShare: -1, MaxLost: -1, Growth: true})
+	r.Void = ""
+	report.Judge(r, report.Criteria{MaxFailedShare: -1, MaxLost: -1, Growth: true}, further...)
 	for _, v := range r.Verdicts {
-		if v.Unknown && v.Name == "growth of commitMs" || dead.Unknown {
-			s.Void = "too short to tell what grows"
+		if v.Unknown && (v.Name == "growth of commitMs" || v.Name == "dead rows") {
+			r.Void = "too short to tell what grows"
 		}
 		if !v.Passed {
-			failed = append(failed, v.Name+": "+v.Got)
+			r.Notes = append(r.Notes, v.Name+": "+v.Got)
 		}
-	}
-	if dead.Grows {
-		failed = append(failed, fmt.Sprintf("dead rows grow: median %s in the first third, %s in the last",
-			whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird)))
-	}
-	s.Figures[passed] = 1
-	if len(failed) > 0 {
-		s.Figures[passed], s.Notes = -1, append(failed, s.Notes...)
 	}
 }

@@ -4,11 +4,8 @@ package bench
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +13,7 @@ import (
 
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
 )
 
 // Report is everything a bench found out. Its JSON form is what machines read, so a field keeps its name.
@@ -24,33 +22,26 @@ type Report struct {
 	Settings string  `json:"settings"` // of the bench and of the servers
 	Seconds  float64 `json:"seconds"`
 	// Interrupted says that the bench was ended from outside: rows have fewer rounds than asked for, or none.
-	Interrupted bool    `json:"interrupted,omitempty"`
-	Rows        []Row   `json:"rows"`
-	Scenes      []Scene `json:"scenes"`
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Rows        []Outcome `json:"rows"`
+	Scenes      []*Scene  `json:"scenes"`
 }
 
-// Row is a figure of one side over that of another, or alone, and its target: one of the two bounds.
-type Row struct {
-	Name    string    `json:"name"`
-	What    string    `json:"what"`
-	Scene   string    `json:"scene"`
-	Over    string    `json:"over"`            // side
-	Under   string    `json:"under,omitempty"` // side it is divided by; empty: the figure alone
-	Figure  Figure    `json:"figure"`
-	AtLeast float64   `json:"atLeast,omitempty"`
-	AtMost  float64   `json:"atMost,omitempty"`
-	Values  []float64 `json:"values"` // one a round
-	Median  float64   `json:"median"`
-	Verdict string    `json:"verdict"`       // met, missed, or void
-	Why     string    `json:"why,omitempty"` // it is void
+// Outcome is what was found of a row.
+type Outcome struct {
+	result.Ratio
+	What    string `json:"what"`
+	Scene   string `json:"scene"`
+	Over    string `json:"over"`            // side
+	Under   string `json:"under,omitempty"` // side it is divided by; empty: the figure alone
+	Figure  string `json:"figure"`
+	Verdict string `json:"verdict"` // met, missed, or void
 
-	over, under side
-	times       int  // of the bench's duration is measured, where what is measured takes time to show; 0: 1
-	once        bool // one round is enough
-	long        bool // measured only when it is asked for
+	figure  figure
+	figures string // medians of the sides
 }
 
-// The verdicts of a Row.
+// The verdicts of an Outcome.
 const (
 	Met    = "met"
 	Missed = "missed"
@@ -59,154 +50,115 @@ const (
 
 // Scene is what was measured in alternation.
 type Scene struct {
-	Name  string `json:"name"`
-	Sides []Side `json:"sides"`
+	Name  string  `json:"name"`
+	Sides []*Side `json:"sides"`
+
+	times int // of the bench's duration is measured
+	once  bool
 }
 
 // Side is what was found of servers under a load.
 type Side struct {
-	Name    string   `json:"name"`
-	Samples []Sample `json:"samples"` // one a round
+	Name string        `json:"name"`
+	Runs []*result.Run `json:"runs"` // one a round
+
+	side
 }
 
-// Sample is what one measurement found.
-type Sample struct {
-	Figures map[Figure]float64 `json:"figures"`
-	Notes   []string           `json:"notes,omitempty"`
-	Void    string             `json:"void,omitempty"` // why the figures count for nothing; empty: they do
+// figure is one number of a run.
+type figure struct {
+	name  string // in JSON
+	of    func(*result.Run) float64
+	write func(float64) string // how it stands alone
 }
-
-// Figure is one number of a sample, by its name in JSON.
-type Figure string
 
 // The figures of rows.
-const (
-	perSecond     Figure = "perSecond" // acknowledged
-	p50           Figure = "p50Ms"
-	p99           Figure = "p99Ms"
-	handOutP50    Figure = "handOutP50Ms"
-	handOutP99    Figure = "handOutP99Ms"
-	perConnection Figure = "bytesPerConnection" // resident memory that an idle connection adds
-	passed        Figure = "passed"             // 1 of a soak in which nothing was wrong, else -1
+var (
+	perSecond     = figure{"perSecond", func(r *result.Run) float64 { return r.PerSecond }, func(v float64) string { return whole(v) + "/s" }}
+	p50           = figure{"p50Ms", func(r *result.Run) float64 { return r.LatencyMs.P50 }, milliseconds}
+	p99           = figure{"p99Ms", func(r *result.Run) float64 { return r.LatencyMs.P99 }, milliseconds}
+	handOutP50    = figure{"handOutP50Ms", func(r *result.Run) float64 { return handOuts(r).P50 }, milliseconds}
+	handOutP99    = figure{"handOutP99Ms", func(r *result.Run) float64 { return handOuts(r).P99 }, milliseconds}
+	perConnection = figure{"bytesPerConnection", func(r *result.Run) float64 { return r.BytesPerConnection }, kibibytes}
+	passed        = figure{"passed", passes, func(v float64) string { return map[bool]string{true: "PASS", false: "FAIL"}[v > 0] }}
 )
 
-// write is a figure that stands alone.
-func (f Figure) write(v float64) string {
-	switch f {
-	case perSecond:
-		return whole(v) + "/s"
-	case perConnection:
-		return strconv.FormatFloat(v/(1<<10), 'f', 1, 64) + " KiB"
-	case passed:
-		return map[bool]string{true: "PASS", false: "FAIL"}[v > 0]
+func whole(v float64) string        { return humanize.Comma(int64(v + 0.5)) }
+func milliseconds(v float64) string { return report.Fixed(v) + " ms" }
+func kibibytes(v float64) string    { return strconv.FormatFloat(v/(1<<10), 'f', 1, 64) + " KiB" }
+
+func handOuts(r *result.Run) result.Latency { return r.Methods[traffic.Allocate.String()].LatencyMs }
+
+// passes is 1 of a run in which nothing was wrong, else -1.
+func passes(r *result.Run) float64 {
+	if r.Passed {
+		return 1
 	}
-	return fixed(v) + " ms"
+	return -1
 }
 
-// add takes in what another load found at the same time: the sum of what they carry, and the latency of the worse.
-func (s *Sample) add(o Sample) {
-	if s.Figures == nil {
-		s.Figures = make(map[Figure]float64)
+// told is a run in a line.
+func told(r *result.Run) string {
+	line := "VOID: " + r.Void
+	switch {
+	case r.BytesPerConnection > 0:
+		line = kibibytes(r.BytesPerConnection) + " a connection"
+	case r.Void == "":
+		line = fmt.Sprintf("%s/s, p50 %.2f ms, p99 %.2f ms", whole(r.PerSecond), r.LatencyMs.P50, r.LatencyMs.P99)
 	}
-	for f, v := range o.Figures {
-		s.Figures[f] = max(s.Figures[f], v)
-		if f == perSecond {
-			s.Figures[f] += min(s.Figures[f], v)
-		}
-	}
-	s.Notes, s.Void = append(s.Notes, o.Notes...), cmp.Or(s.Void, o.Void)
-}
-
-// String is the sample in a line.
-func (s Sample) String() string {
-	if s.Void != "" {
-		return "VOID: " + s.Void
-	}
-	var texts []string
-	for _, f := range slices.Sorted(maps.Keys(s.Figures)) {
-		texts = append(texts, string(f)+" "+f.write(s.Figures[f]))
-	}
-	return strings.Join(append(texts, s.Notes...), ", ")
+	return strings.Join(append([]string{line}, r.Notes...), ", ")
 }
 
 // IsVoid reports whether a row counts for nothing, and why the first one does.
 func (r *Report) IsVoid() (why string, void bool) {
 	for _, row := range r.Rows {
 		if row.Verdict == Void {
-			return row.Name + ": " + row.Why, true
+			return row.Name + ": " + row.Void, true
 		}
 	}
 	return "", false
 }
 
-// judge fills in values, median and verdict. A round in which a side was void gives no value and makes the row void.
-func (r Row) judge(scenes []Scene) Row {
-	over, under := find(scenes, r.Scene, r.Over), find(scenes, r.Scene, r.Under)
-	for i, sample := range over {
-		value, err := sample.Figures[r.Figure], sample.Void
-		if r.Under != "" {
-			if i == len(under) {
-				break // interrupted amid a round
-			}
-			err = cmp.Or(err, under[i].Void)
-			if divisor := under[i].Figures[r.Figure]; divisor > 0 {
-				value /= divisor
-			} else {
-				err = cmp.Or(err, "nothing to divide by")
-			}
-		}
-		if err != "" {
-			r.Why = cmp.Or(r.Why, err)
-			continue
-		}
-		r.Values = append(r.Values, value)
+// judge says what came of a row in the scenes that were measured.
+func (r *Row) judge(scenes []*Scene) Outcome {
+	o := Outcome{
+		Ratio: result.Ratio{Name: r.Name, AtLeast: r.AtLeast, AtMost: r.AtMost}, What: r.What, Scene: r.Scene,
+		Over: r.over.name, Under: r.under.name, Figure: r.figure.name, figure: r.figure, Verdict: Missed,
 	}
-	r.Median = result.Median(r.Values)
-	if len(r.Values) == 0 {
-		r.Why = cmp.Or(r.Why, "not measured")
+	over, under := find(scenes, r.Scene, o.Over), find(scenes, r.Scene, o.Under)
+	o.Compare(r.figure.of, over, under, o.Under != "")
+	o.figures = r.figure.median(over)
+	if o.Under != "" {
+		o.figures += " ÷ " + r.figure.median(under)
 	}
 	switch {
-	case r.Why != "":
-		r.Verdict = Void
-	case r.AtMost > 0 && r.Median <= r.AtMost, r.AtMost == 0 && r.Median >= r.AtLeast:
-		r.Verdict = Met
-	default:
-		r.Verdict = Missed
+	case o.Void != "":
+		o.Verdict = Void
+	case o.Kept():
+		o.Verdict = Met
 	}
-	return r
+	return o
 }
 
-// find is the samples of a side, none when it was not measured.
-func find(scenes []Scene, scene, side string) []Sample {
+// find is the runs of a side, none when it was not measured.
+func find(scenes []*Scene, scene, side string) []*result.Run {
 	for _, s := range scenes {
 		for _, is := range s.Sides {
 			if s.Name == scene && is.Name == side {
-				return is.Samples
+				return is.Runs
 			}
 		}
 	}
 	return nil
 }
 
-// median is that of a figure over the samples that count, a dash when there is none.
-func (f Figure) median(samples []Sample) string {
-	var values []float64
-	for _, s := range samples {
-		if v, measured := s.Figures[f]; measured && s.Void == "" {
-			values = append(values, v)
-		}
-	}
-	if len(values) == 0 {
+// median is that of a figure over the runs that count and have it, a dash when there is none.
+func (f figure) median(runs []*result.Run) string {
+	alone := new(result.Ratio)
+	if alone.Compare(f.of, runs, nil, false); alone.Median == 0 {
 		return "–"
 	}
-	return f.write(result.Median(values))
-}
-
-// WriteJSON writes the report for machines.
-func (r *Report) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return f.write(alone.Median)
 }
 
 // WriteMarkdown writes the report for people.
@@ -215,9 +167,16 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	if r.Interrupted {
 		fmt.Fprint(w, "Interrupted: this is what was measured until then.\n\n")
 	}
-	t := report.Table{Head: []string{"what", "target", "median", "of the rounds", "verdict", "figures"}}
-	for _, row := range r.Rows {
-		t.Rows = append(t.Rows, row.cells(r.Scenes))
+	t := report.Table{Head: []string{"what", "target", "median of the rounds", "verdict", "figures"}}
+	for _, o := range r.Rows {
+		write, span := report.Fixed, "–"
+		if o.Under == "" {
+			write = o.figure.write
+		}
+		if len(o.Rounds) > 0 {
+			span = o.Span(write)
+		}
+		t.Rows = append(t.Rows, []string{o.What, o.Bound(write), span, oneLine(o.Verdict + ": " + o.Void), o.figures})
 	}
 	if err := t.Markdown(w); err != nil {
 		return err
@@ -225,36 +184,17 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintln(w)
 	t = report.Table{Head: []string{"medians of the rounds", "acknowledged", "p50", "p99", "notes"}}
 	for _, scene := range r.Scenes {
-		for _, side := range scene.Sides {
+		for _, s := range scene.Sides {
 			notes := ""
-			if n := len(side.Samples); n > 0 {
-				notes = strings.Join(append(side.Samples[n-1].Notes, side.Samples[n-1].Void), "; ")
+			if n := len(s.Runs); n > 0 {
+				notes = cmp.Or(s.Runs[n-1].Void, strings.Join(s.Runs[n-1].Notes, "; "))
 			}
 			t.Rows = append(t.Rows, []string{
-				scene.Name + ", " + side.Name, perSecond.median(side.Samples), p50.median(side.Samples), p99.median(side.Samples), oneLine(notes),
+				scene.Name + ", " + s.Name, perSecond.median(s.Runs), p50.median(s.Runs), p99.median(s.Runs), oneLine(notes),
 			})
 		}
 	}
 	return t.Markdown(w)
-}
-
-func (r *Row) cells(scenes []Scene) []string {
-	write := r.Figure.write
-	figures := write(r.Median)
-	if r.Under != "" {
-		write = fixed
-		figures = r.Figure.median(find(scenes, r.Scene, r.Over)) + " ÷ " + r.Figure.median(find(scenes, r.Scene, r.Under))
-	}
-	target := "≥ " + write(r.AtLeast)
-	if r.AtMost > 0 {
-		target = "≤ " + write(r.AtMost)
-	}
-	median, span := "–", "–"
-	if len(r.Values) > 0 {
-		median = write(r.Median)
-		span = fmt.Sprintf("%s … %s (%d)", write(slices.Min(r.Values)), write(slices.Max(r.Values)), len(r.Values))
-	}
-	return []string{r.What, target, median, span, oneLine(r.Verdict + ": " + r.Why), figures}
 }
 
 // oneLine is the first line of a text, safe in a cell.
@@ -262,6 +202,3 @@ func oneLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return strings.TrimRight(strings.ReplaceAll(line, "|", "/"), ":; ")
 }
-
-func whole(v float64) string { return humanize.Comma(int64(v + 0.5)) }
-func fixed(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }

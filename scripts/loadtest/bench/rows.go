@@ -25,61 +25,64 @@ const (
 
 const farAway = 5 * time.Millisecond
 
+// Row is a figure of one side over that of another, or alone, and its target: one of the two bounds.
+type Row struct {
+	Name, What, Scene string
+	figure            figure
+	AtLeast, AtMost   float64
+	over, under       side // under without a name: the figure alone
+	times             int  // of the bench's duration is measured, where what is measured takes time to show; 0: 1
+	once              bool // one round is enough
+	long              bool // measured only when it is asked for
+}
+
 // rows are the targets of the design.
 var rows = []Row{
-	{Name: "floor", What: "÷ floor, 64 × 16", Scene: "64x16", Figure: perSecond, AtLeast: 0.9,
+	{Name: "floor", What: "÷ floor, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.9,
 		over: on(gateway, burst), under: on(floor, burst)},
-	{Name: "echo", What: "÷ echo, 64 × 16", Scene: "64x16", Figure: perSecond, AtLeast: 0.8,
+	{Name: "echo", What: "÷ echo, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8,
 		over: on(gateway, burst), under: on(echo, burst)},
-	{Name: "echo-1000", What: "÷ echo, 1,000 × 1", Scene: "1000x1", Figure: perSecond, AtLeast: 0.6,
+	{Name: "echo-1000", What: "÷ echo, 1,000 × 1", Scene: "1000x1", figure: perSecond, AtLeast: 0.6,
 		over: on(gateway, closed(1000, 1, 1000)), under: on(echo, closed(1000, 1, 1000))},
-	{Name: "echo-5000", What: "÷ echo, 5,000 × 1", Scene: "5000x1", Figure: perSecond, AtLeast: 0.7,
+	{Name: "echo-5000", What: "÷ echo, 5,000 × 1", Scene: "5000x1", figure: perSecond, AtLeast: 0.7,
 		over: on(gateway, closed(5000, 1, 1000)), under: on(echo, closed(5000, 1, 1000))},
-	{Name: "open-p50", What: "p50 ÷ floor's, open loop, 500 connections, 2,000/s", Scene: "open 500", times: 2, Figure: p50, AtMost: 1.5,
+	{Name: "open-p50", What: "p50 ÷ floor's, open loop, 500 connections, 2,000/s", Scene: "open 500", times: 2, figure: p50, AtMost: 1.5,
 		over: on(gateway, open500), under: on(floor, open500)},
-	{Name: "open-p99", What: "p99 ÷ floor's, the same load", Scene: "open 500", times: 2, Figure: p99, AtMost: 2,
+	{Name: "open-p99", What: "p99 ÷ floor's, the same load", Scene: "open 500", times: 2, figure: p99, AtMost: 2,
 		over: on(gateway, open500), under: on(floor, open500)},
-	{Name: "open-5000", What: "p99 ÷ floor's, open loop, 5,000 connections, 10,000/s", Scene: "open 5000", times: 2, Figure: p99, AtMost: 3,
+	{Name: "open-5000", What: "p99 ÷ floor's, open loop, 5,000 connections, 10,000/s", Scene: "open 5000", times: 2, figure: p99, AtMost: 3,
 		over: on(gateway, open(5000, 10_000)), under: on(floor, open(5000, 10_000))},
-	{Name: "naive", What: "÷ naive, 64 × 16, 1,000 signers", Scene: "64x16", Figure: perSecond, AtLeast: 20,
+	{Name: "naive", What: "÷ naive, 64 × 16, 1,000 signers", Scene: "64x16", figure: perSecond, AtLeast: 20,
 		over: on(gateway, burst), under: on(naive, burst)},
-	{Name: "naive-hot", What: "÷ naive, 64 × 16, one hot signer", Scene: "hot 64x16", Figure: perSecond, AtLeast: 100,
+	{Name: "naive-hot", What: "÷ naive, 64 × 16, one hot signer", Scene: "hot 64x16", figure: perSecond, AtLeast: 100,
 		over: on(gateway, closed(64, 16, 1)), under: on(naive, closed(64, 16, 1))},
-	{Name: "hot", What: "one hot signer ÷ 1,000 signers, 256 × 4", Scene: "256x4", Figure: perSecond, AtLeast: 1,
+	{Name: "hot", What: "one hot signer ÷ 1,000 signers, 256 × 4", Scene: "256x4", figure: perSecond, AtLeast: 1,
 		over: side{name: "one hot signer", server: gateway, load: closed(256, 4, 1), drive: plain}, under: on(gateway, closed(256, 4, 1000))},
 	{Name: "million", What: "a million signers at random, 20 M rows of history ÷ a thousand signers, 64 × 16", Scene: "million",
-		long: true, Figure: perSecond, AtLeast: 0.5, under: on(gateway, burst),
+		long: true, figure: perSecond, AtLeast: 0.5, under: on(gateway, burst),
 		over: side{name: "a million signers", server: gateway, load: closed(64, 16, fullSigners), full: true, drive: plain}},
-	{Name: "nodes-owners", What: "three nodes ÷ one, clients at the owners", Scene: "nodes", Figure: perSecond, AtLeast: 0.9,
+	{Name: "nodes-owners", What: "three nodes ÷ one, clients at the owners", Scene: "nodes", figure: perSecond, AtLeast: 0.9,
 		over: side{name: "clients at the owners", server: gateway, nodes: 3, load: burst, drive: atOwners}, under: on(gateway, burst)},
-	{Name: "nodes-anywhere", What: "three nodes ÷ one, clients anywhere", Scene: "nodes", Figure: perSecond, AtLeast: 0.6,
+	{Name: "nodes-anywhere", What: "three nodes ÷ one, clients anywhere", Scene: "nodes", figure: perSecond, AtLeast: 0.6,
 		over: side{name: "clients anywhere", server: gateway, nodes: 3, load: burst, drive: plain}, under: on(gateway, burst)},
-	{Name: "idle", What: "resident memory per idle connection, 8,000 connections", Scene: "idle", Figure: perConnection, AtMost: 8 << 10,
+	{Name: "idle", What: "resident memory per idle connection, 8,000 connections", Scene: "idle", figure: perConnection, AtMost: 8 << 10,
 		over: side{name: gateway, server: gateway, load: closed(8000, 1, 1000), drive: idle}},
-	{Name: "slow", What: "healthy clients' p99 with 20 % that do not read ÷ without", Scene: "slow", times: 5, Figure: p99, AtMost: 1.2,
+	{Name: "slow", What: "healthy clients' p99 with 20 % that do not read ÷ without", Scene: "slow", times: 5, figure: p99, AtMost: 1.2,
 		over:  side{name: "20 % do not read", server: gateway, load: open(1000, 2000), drive: slow(true)},
 		under: side{name: "all read", server: gateway, load: open(1000, 2000), drive: slow(false)}},
-	{Name: "sqlite", What: "SQLite ÷ PostgreSQL, 64 × 16", Scene: "64x16", Figure: perSecond, AtLeast: 0.8,
+	{Name: "sqlite", What: "SQLite ÷ PostgreSQL, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8,
 		over: on(sqlite, burst), under: on(gateway, burst)},
-	{Name: "chain", What: "signers of a configured chain ÷ without a chain, 64 × 16", Scene: "64x16", Figure: perSecond, AtLeast: 0.95,
+	{Name: "chain", What: "signers of a configured chain ÷ without a chain, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.95,
 		over: on(chained, burst), under: on(gateway, burst)},
 	{Name: "engine-p50", What: "performance engine ÷ reliable, PostgreSQL 5 ms away, p50 of hand-outs", Scene: "far",
-		times: 2, Figure: handOutP50, AtMost: 0.15, over: on(engineFar, open500), under: on(far, open500)},
-	{Name: "engine-p99", What: "the same, p99 of hand-outs", Scene: "far", times: 2, Figure: handOutP99, AtMost: 0.3,
+		times: 2, figure: handOutP50, AtMost: 0.15, over: on(engineFar, open500), under: on(far, open500)},
+	{Name: "engine-p99", What: "the same, p99 of hand-outs", Scene: "far", times: 2, figure: handOutP99, AtMost: 0.3,
 		over: on(engineFar, open500), under: on(far, open500)},
 	{Name: "soak", What: "soak at half of the lasting peak: all is answered, no queue grows, no dead rows pile up", Scene: "soak",
-		long: true, once: true, Figure: passed, AtLeast: 1, over: side{name: gateway, server: gateway, load: closed(200, 4, 1000), drive: soak}},
+		long: true, once: true, figure: passed, AtLeast: 1, over: side{name: gateway, server: gateway, load: closed(200, 4, 1000), drive: soak}},
 }
 
 var burst, open500 = closed(64, 16, 1000), open(500, 2000)
-
-// scene is sides that are measured in alternation: those of the rows that name it.
-type scene struct {
-	name  string
-	times int // as in a Row
-	once  bool
-	sides []side
-}
 
 // side is servers under a load.
 type side struct {
@@ -116,7 +119,6 @@ func chooseRows(names []string) (chosen []Row, err error) {
 	known := []string{"all"}
 	for _, r := range rows {
 		known = append(known, r.Name)
-		r.Over, r.Under = r.over.name, r.under.name
 		if slices.Contains(names, r.Name) || slices.Contains(names, "all") || len(names) == 0 && !r.long {
 			chosen = append(chosen, r)
 		}
@@ -130,23 +132,22 @@ func chooseRows(names []string) (chosen []Row, err error) {
 }
 
 // scenesOf are the scenes that rows need, with the sides they need.
-func scenesOf(rows []Row) (needed []*scene) {
+func scenesOf(rows []Row) (needed []*Scene) {
 	for _, r := range rows {
-		at := slices.IndexFunc(needed, func(s *scene) bool { return s.name == r.Scene })
+		at := slices.IndexFunc(needed, func(s *Scene) bool { return s.Name == r.Scene })
 		if at < 0 {
 			at = len(needed)
-			needed = append(needed, &scene{name: r.Scene, times: r.times, once: r.once})
+			needed = append(needed, &Scene{Name: r.Scene, times: max(r.times, 1), once: r.once})
 		}
+		scene := needed[at]
 		for _, side := range []side{r.over, r.under} {
-			if side.name != "" && !slices.ContainsFunc(needed[at].sides, side.same) {
-				needed[at].sides = append(needed[at].sides, side)
+			if side.name != "" && !slices.ContainsFunc(scene.Sides, func(s *Side) bool { return s.Name == side.name }) {
+				scene.Sides = append(scene.Sides, &Side{Name: side.name, side: side})
 			}
 		}
 	}
 	return needed
 }
-
-func (s side) same(o side) bool { return s.name == o.name }
 
 // settings tells what the figures depend on beside the machine.
 func (c *Config) settings() string {

@@ -296,9 +296,9 @@ func summaryOf(c *result.Comparison) part {
 	for _, r := range c.Ratios {
 		var each []string
 		for _, v := range r.Rounds {
-			each = append(each, strconv.FormatFloat(v, 'f', 2, 64))
+			each = append(each, Fixed(v))
 		}
-		ratios.Rows = append(ratios.Rows, []string{r.Name, strconv.FormatFloat(r.Median, 'f', 2, 64), strings.Join(each, ", ")})
+		ratios.Rows = append(ratios.Rows, []string{r.Name, Fixed(r.Median), strings.Join(each, ", ")})
 	}
 	p.Tables = []Table{runs, ratios}
 	p.Lines = append(append(p.Lines, verdicts("", c.Verdicts)...), c.Outcome)
@@ -325,6 +325,9 @@ func number(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
+
+// Fixed writes a figure with two digits.
+func Fixed(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // percent writes a share of 0 to 1.
 func percent(v float64) string { return number(100*v) + " %" }

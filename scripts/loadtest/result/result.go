@@ -4,6 +4,8 @@
 package result
 
 import (
+	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -52,6 +54,10 @@ type Run struct {
 	Verdicts []Verdict `json:"verdicts"`
 	Notes    []string  `json:"notes,omitempty"` // what to know before the figures are believed; they fail nothing
 	Passed   bool      `json:"passed"`          // no verdict failed, and there was one; set with them
+
+	// Of the bench: what an idle connection costs, and why the figures count for nothing; "": they do.
+	BytesPerConnection float64 `json:"bytesPerConnection,omitempty"`
+	Void               string  `json:"void,omitempty"`
 }
 
 // Load repeats what was asked for.
@@ -105,7 +111,7 @@ type Events struct {
 // Slow is what became of the clients that misbehave on purpose.
 type Slow struct {
 	Clients    int              `json:"clients"`
-	Behaviour  string           `json:"behaviour"` // stop, trickle, vanish
+	Behaviour  string           `json:"behaviour"` // stop, trickle
 	Kicked     int64            `json:"kicked"`    // closed by the gateway with slow_consumer
 	Missed     int64            `json:"missed"`    // events that the gateway told them they missed
 	Ended      map[string]int64 `json:"ended,omitempty"`
@@ -237,11 +243,61 @@ type Comparison struct {
 	Passed   bool      `json:"passed"` // judged, and nothing was missed
 }
 
-// Ratio is a figure of one side over that of the other.
+// Ratio is a figure of one side over that of another, or alone, round by round, and what its median must be; a bound of 0 is none.
 type Ratio struct {
-	Name   string    `json:"name"`
-	Rounds []float64 `json:"rounds"`
-	Median float64   `json:"median"` // 0 when there is no round
+	Name    string    `json:"name"`
+	AtLeast float64   `json:"atLeast,omitempty"`
+	AtMost  float64   `json:"atMost,omitempty"`
+	Rounds  []float64 `json:"rounds"`
+	Median  float64   `json:"median"`         // 0 when there is no round
+	Void    string    `json:"void,omitempty"` // why a round says nothing, or there is none
+}
+
+// Compare fills in the rounds of a figure of over, or of over divided by under. A round in which a run is void says nothing.
+func (r *Ratio) Compare(figure func(*Run) float64, over, under []*Run, divided bool) {
+	if divided { // interrupted amid a round
+		over = over[:min(len(over), len(under))]
+	}
+	for i, run := range over {
+		value, void := figure(run), run.Void
+		if divided {
+			void = cmp.Or(void, under[i].Void)
+			if divisor := figure(under[i]); divisor > 0 {
+				value /= divisor
+			} else {
+				void = cmp.Or(void, "nothing to divide by")
+			}
+		}
+		if void == "" {
+			r.Rounds = append(r.Rounds, value)
+		}
+		r.Void = cmp.Or(r.Void, void)
+	}
+	r.Median = Median(r.Rounds)
+	if len(r.Rounds) == 0 {
+		r.Void = cmp.Or(r.Void, "there is no round to tell by")
+	}
+}
+
+// Kept reports whether all rounds say something and their median is within the bounds.
+func (r *Ratio) Kept() bool {
+	return r.Void == "" && r.Median >= r.AtLeast && (r.AtMost == 0 || r.Median <= r.AtMost)
+}
+
+// Bound is what the median must be, "" when there is no bound.
+func (r *Ratio) Bound(write func(float64) string) string {
+	switch {
+	case r.AtMost > 0:
+		return "at most " + write(r.AtMost)
+	case r.AtLeast > 0:
+		return "at least " + write(r.AtLeast)
+	}
+	return ""
+}
+
+// Span is the median beside the least and the greatest round, of which there must be one.
+func (r *Ratio) Span(write func(float64) string) string {
+	return fmt.Sprintf("%s (%s … %s)", write(r.Median), write(slices.Min(r.Rounds)), write(slices.Max(r.Rounds)))
 }
 
 // Alternate goes through sides, by number, in each of some rounds. Back and forth, every second round goes backwards,

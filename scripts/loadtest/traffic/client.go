@@ -201,9 +201,18 @@ func (c *client) composeLocked(r *request, now time.Duration) {
 		}
 	}
 	if !r.known {
-		r.nonceOf = nonceOf{account: c.load.Signers.pick(c.rng)}
+		r.nonceOf = nonceOf{account: c.pickLocked()}
 	}
 	c.recordLocked(r)
+}
+
+// pickLocked chooses an account, of those that are for the connection.
+func (c *client) pickLocked() int64 {
+	if len(c.load.Owned) == 0 {
+		return c.load.Signers.pick(c.rng)
+	}
+	owned := c.load.Owned[int(c.number)%len(c.load.Owned)]
+	return c.load.Signers.Base + owned[c.rng.IntN(len(owned))]
 }
 
 // kinds are the methods that are kept of a load that is verified.

@@ -43,8 +43,10 @@ type Load struct {
 	Warmup   time.Duration // passes after the last connection was opened and before measuring
 	Duration time.Duration // measured, above 0
 
-	Mix         Mix
-	Signers     Signers
+	Mix     Mix
+	Signers Signers
+	// Owned are, for each of URLs, the accounts that its connections ask for, numbers less Signers.Base; nil: any.
+	Owned       [][]int64
 	Subscribers int       // further connections that receive all events
 	Verify      *Recorder // is told the calls of the whole run; nil: they are not kept
 
@@ -187,21 +189,12 @@ func (m *Mix) pick(rng *rand.Rand) Method {
 type Signers struct {
 	Base  int64
 	Count int
-	// Accounts are their numbers less Base, ascending, as many as Count; nil: 0 to Count-1.
-	Accounts []int64
 }
 
 // Name is the i-th signer on the wire, i from 0.
-func (s Signers) Name(i int) string { return Signer(s.number(i)) }
+func (s Signers) Name(i int) string { return Signer(s.Base + int64(i)) }
 
-func (s *Signers) number(i int) int64 {
-	if s.Accounts != nil {
-		return s.Base + s.Accounts[i]
-	}
-	return s.Base + int64(i)
-}
-
-func (s *Signers) pick(rng *rand.Rand) int64 { return s.number(rng.IntN(s.Count)) }
+func (s *Signers) pick(rng *rand.Rand) int64 { return s.Base + rng.Int64N(int64(s.Count)) }
 
 // Signer is the name of an account on the wire. Its length is the same for all, and its last 16 digits are the
 // account's number in hexadecimal.
@@ -214,9 +207,5 @@ func (s *Signers) accountOf(signer string) (int64, bool) {
 	}
 	account, err := strconv.ParseInt(signer[len(signerPrefix):], 16, 64)
 	i := account - s.Base
-	if s.Accounts != nil {
-		_, found := slices.BinarySearch(s.Accounts, i)
-		return account, err == nil && found
-	}
 	return account, err == nil && i >= 0 && i < int64(s.Count)
 }

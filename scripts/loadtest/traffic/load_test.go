@@ -49,23 +49,28 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 	}
 }
 
-func TestSignersAreChosenUniformly(t *testing.T) {
-	some := Signers{Base: 1000, Count: 2, Accounts: []int64{3, 8}}
-	for _, signers := range []Signers{{Base: 1000, Count: 2}, some} {
-		n, rng := map[int64]int{}, rand.New(rand.NewPCG(1, 2))
-		for range 10_000 {
-			n[signers.pick(rng)]++
-		}
-		for i := range signers.Count {
-			account, ours := signers.accountOf(signers.Name(i))
-			if !ours || n[account] < 4500 || len(n) != signers.Count {
-				t.Errorf("of %+v account %d, %t was chosen %d times of 10,000, want half", signers, account, ours, n[account])
-			}
-		}
+func TestSignersAreChosenUniformlyOfThoseThatAreForTheConnection(t *testing.T) {
+	l := Load{Signers: Signers{Base: 1000, Count: 10}, Owned: [][]int64{{1}, {3, 8}}}
+	c, n := newClient(&l, newMeter(), nil, 3), map[int64]int{}
+	for range 10_000 {
+		n[c.pickLocked()]++
 	}
-	for _, none := range []string{Signer(1004), Signer(1009), "alice", Signer(1003) + "0", strings.Replace(Signer(1003), "0x00", "0x01", 1)} {
-		if _, ours := some.accountOf(none); ours {
-			t.Errorf("%s is taken for one of two others", none)
+	if len(n) != 2 || n[1003] < 4500 || n[1008] < 4500 {
+		t.Errorf("accounts were chosen %v times, want 1003 and 1008 half of the times each", n)
+	}
+	l.Owned = nil
+	for range 10_000 {
+		n[c.pickLocked()]++
+	}
+	if len(n) != l.Signers.Count || n[1009] < 900 {
+		t.Errorf("accounts were chosen %v times, want all of them", n)
+	}
+	if account, ours := l.Signers.accountOf(l.Signers.Name(3)); !ours || account != 1003 {
+		t.Errorf("the fourth signer is that of account %d, %t", account, ours)
+	}
+	for _, none := range []string{Signer(999), Signer(1010), "alice", Signer(1003) + "0", strings.Replace(Signer(1003), "0x00", "0x01", 1)} {
+		if _, ours := l.Signers.accountOf(none); ours {
+			t.Errorf("%s is taken for one of ten others", none)
 		}
 	}
 }

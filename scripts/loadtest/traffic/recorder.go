@@ -46,7 +46,7 @@ func NewRecorder(ctx context.Context, urls []string, access Access, s Signers) (
 	r := &Recorder{urls: urls, access: access, began: time.Now(), watched: make(map[int64]bool)}
 	n := min(s.Count, maxWatched)
 	for i := range n {
-		r.watched[s.number(i*s.Count/n)] = true
+		r.watched[s.Base+int64(i*s.Count/n)] = true
 	}
 	return r, r.read(ctx, func(s *history.StoredSigner) error {
 		if s.Next > s.Floor || len(s.Rows) > 0 {

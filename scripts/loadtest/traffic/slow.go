@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -25,9 +24,6 @@ const (
 	StopReading Behaviour = "stop"
 	// Trickle reads a few bytes a second.
 	Trickle Behaviour = "trickle"
-	// Vanish reads, and after a second or so disconnects without a close: half of the times by a reset, half by falling
-	// silent; then it comes back.
-	Vanish Behaviour = "vanish"
 )
 
 // Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers, and sending. What
@@ -102,14 +98,10 @@ const (
 	// A trickling client reads trickleBytes each trickleTick.
 	trickleBytes = 4
 	trickleTick  = 250 * time.Millisecond
-	// A vanishing one lives for half of vanishAfter to one and a half of it.
-	vanishAfter = time.Second
 	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of itself to both
 	// sides.
 	comeBackAfter = time.Second
 )
-
-var errVanish = errors.New("it vanishes")
 
 // throttled is a TCP connection that is read as a behaviour says, once it is slow and until it is released. It has no
 // write deadline but that of release.
@@ -121,7 +113,7 @@ type throttled struct {
 }
 
 func (t *throttled) Read(p []byte) (int, error) {
-	if t.slow.Load() && t.how != Vanish {
+	if t.slow.Load() {
 		tick := make(<-chan time.Time) // of a client that stops reading none comes
 		if t.how == Trickle {
 			tick = time.After(trickleTick)
@@ -159,10 +151,7 @@ func (g *SlowClients) open(ctx context.Context, i int) (c slowConn, err error) {
 			return nil, err
 		}
 		c.below = &throttled{TCPConn: conn.(*net.TCPConn), how: g.slow.Behaviour, free: make(chan struct{})}
-		if g.slow.Behaviour != Vanish {
-			err = c.below.SetReadBuffer(slowReadBuffer)
-		}
-		return c.below, err
+		return c.below, c.below.SetReadBuffer(slowReadBuffer)
 	})
 	return c, err
 }
@@ -177,7 +166,7 @@ func (c slowConn) reset() {
 type slowClient struct {
 	*SlowClients
 	number int
-	rng    *rand.Rand
+	rng    *rand.Rand // in a session of what it sends
 }
 
 // live is the client's goroutine: one connection after the other.
@@ -188,44 +177,27 @@ func (c *slowClient) live(conn slowConn) {
 		conn.Close()
 		return
 	}
-	silent := func() {} // resets the connection on which it fell silent
-	defer func() { silent() }()
-	for again := true; again; {
+	for again := true; again; conn, again = c.comeBack() {
 		why := c.session(conn)
+		conn.reset()
 		kicked := websocket.IsCloseError(why, wire.CloseSlowConsumer)
-		pause := time.Duration(0)
-		switch {
-		case errors.Is(why, errVanish) && c.rng.IntN(2) == 0:
-			silent()
-			silent = conn.reset
-		case errors.Is(why, errVanish):
-			conn.reset()
-		default:
-			conn.reset()
-			if c.ctx.Err() == nil || kicked { // before, and it has only now read it
-				c.count(func(n *result.Slow) {
-					n.Ended[reason(why)]++
-					if kicked {
-						n.Kicked++
-					}
-				})
-			}
-			pause = c.spread(comeBackAfter)
+		if c.ctx.Err() != nil && !kicked { // a kick came before, and it has only now read of it
+			continue
 		}
-		conn, again = c.comeBack(pause)
+		c.count(func(n *result.Slow) {
+			n.Ended[reason(why)]++
+			if kicked {
+				n.Kicked++
+			}
+		})
 	}
 }
 
-// spread is d, spread by half of itself to both sides.
-func (c *slowClient) spread(d time.Duration) time.Duration {
-	return d/2 + time.Duration(c.rng.Int64N(int64(d)))
-}
-
-// comeBack opens the next connection, however long it takes; false once Stop was called.
-func (c *slowClient) comeBack(after time.Duration) (slowConn, bool) {
+// comeBack opens the next connection after a pause, however long it takes; false once Stop was called.
+func (c *slowClient) comeBack() (slowConn, bool) {
 	for {
 		select {
-		case <-time.After(after):
+		case <-time.After(comeBackAfter/2 + time.Duration(c.rng.Int64N(int64(comeBackAfter)))):
 		case <-c.ctx.Done():
 			return slowConn{}, false
 		}
@@ -237,40 +209,30 @@ func (c *slowClient) comeBack(after time.Duration) (slowConn, bool) {
 		if c.ctx.Err() == nil {
 			c.count(func(n *result.Slow) { n.Ended["not let in again: "+reason(err)]++ })
 		}
-		after = c.spread(comeBackAfter)
 	}
 }
 
-// session misbehaves on one connection until the other side ends it, it is time to vanish, or Stop is called, and says
-// why it ended: at best by the close frame that the client had not read. Its connection is left open, and nothing is
-// sent any more.
+// session misbehaves on one connection until the other side ends it or Stop is called, and says why it ended: at best by the close
+// frame that the client had not read. Its connection is left open, and nothing is sent any more.
 func (c *slowClient) session(conn slowConn) error {
 	if err := firstRequest(conn.Conn, subscription); err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(c.ctx)
-	if c.slow.Behaviour == Vanish {
-		defer time.AfterFunc(c.spread(vanishAfter), func() { end(errVanish) }).Stop()
-	}
 	conn.below.slow.Store(true)
+	ctx, end := context.WithCancelCause(c.ctx)
 	released := make(chan struct{})
 	context.AfterFunc(ctx, func() {
-		until := time.Now()
-		if !errors.Is(context.Cause(ctx), errVanish) {
-			until = until.Add(lastWords)
-		}
-		conn.below.release(until)
+		conn.below.release(time.Now().Add(lastWords))
 		close(released)
 	})
-	accounts := rand.New(rand.NewPCG(c.rng.Uint64(), 0))
 	var sending sync.WaitGroup
-	sending.Go(func() { end(c.send(ctx, conn, accounts)) })
+	sending.Go(func() { end(c.send(ctx, conn)) })
 	err := c.read(conn)
 	end(err)
 	sending.Wait()
 	<-released
-	if why := context.Cause(ctx); errors.Is(why, errVanish) || closedBy(err) == nil {
-		return why
+	if closedBy(err) == nil {
+		return context.Cause(ctx)
 	}
 	return err
 }
@@ -278,7 +240,7 @@ func (c *slowClient) session(conn slowConn) error {
 var subscription = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":[%q]}`, firstID, wire.MethodSubscribe, wire.TopicEvents)
 
 // send sends at the client's share of the rate until ctx ends. It waits for a gateway that does not read.
-func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) error {
+func (c *slowClient) send(ctx context.Context, conn slowConn) error {
 	tick := time.NewTicker(max(time.Microsecond, time.Duration(float64(c.slow.Clients)/c.slow.Rate*float64(time.Second))))
 	defer tick.Stop()
 	for {
@@ -287,7 +249,7 @@ func (c *slowClient) send(ctx context.Context, conn slowConn, rng *rand.Rand) er
 			return nil
 		case <-tick.C:
 		}
-		if err := conn.WriteMessage(websocket.TextMessage, allocation(c.slow.Signers.Name(rng.IntN(c.slow.Signers.Count)))); err != nil {
+		if err := conn.WriteMessage(websocket.TextMessage, allocation(c.slow.Signers.Name(c.rng.IntN(c.slow.Signers.Count)))); err != nil {
 			return err
 		}
 	}

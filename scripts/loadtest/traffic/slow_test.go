@@ -99,24 +99,6 @@ func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
 	}
 }
 
-func TestClientsThatVanishSendNoCloseAndComeBack(t *testing.T) {
-	var closes, connections atomic.Int64
-	url := serve(t, func(c *conn, n int, message []byte) error {
-		if n == 0 {
-			connections.Add(1)
-			c.SetCloseHandler(func(int, string) error { closes.Add(1); return nil })
-			return c.reply(subscribed(t, message))
-		}
-		return c.reply(okay(t, message))
-	})
-	g := slow(t, Slow{URLs: []string{url}, Clients: 4, Behaviour: Vanish, Rate: 100, Signers: Signers{Count: 1}})
-	wait.Until(t, "each has come back", func() bool { return connections.Load() >= 12 })
-	got := g.Stop()
-	if got.Reconnects < 8 || len(got.Ended) != 0 || closes.Load() != 0 {
-		t.Errorf("%+v and %d closes; want that they came back and never said goodbye", got, closes.Load())
-	}
-}
-
 func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 	g := startGateway(t)
 	s := slow(t, Slow{URLs: []string{g.URL}, Clients: 1, Behaviour: Trickle, Rate: 10, Signers: Signers{Count: 1}})
