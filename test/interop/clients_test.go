@@ -185,12 +185,12 @@ func (b *bench) run(pay payer) {
 	b.mined(pay, payment{Value: "4"}, 5)
 
 	// It has come to the node on another way before.
-	ahead := b.proxy.On("eth_sendRawTransaction", chaintest.RateLimited, chaintest.If(func(params json.RawMessage) bool {
-		var raw []hexutil.Bytes
-		if err := json.Unmarshal(params, &raw); err != nil || len(raw) != 1 {
+	ahead := b.proxy.On("eth_sendRawTransaction", chaintest.RateLimited, chaintest.If(func(params []json.RawMessage) bool {
+		var raw hexutil.Bytes
+		if err := json.Unmarshal(params[0], &raw); err != nil {
 			return true
 		}
-		_, err := b.sim.SendRaw(raw[0])
+		_, err := b.sim.SendRaw(raw)
 		return err != nil // which the client would not be told else
 	}))
 	b.mined(pay, payment{Value: "5"}, 6)
@@ -198,11 +198,11 @@ func (b *bench) run(pay payer) {
 	b.await(6, "6#1 CONSUMED with a hash")
 
 	// A nonce that the caller chose is nobody's, and is not sent with.
-	before := b.proxy.Requests()["eth_sendRawTransaction"]
+	before := b.proxy.Calls("eth_sendRawTransaction")
 	if _, err := pay(payment{Value: "6", Gas: 21000, Nonce: new(int64(9))}); err == nil {
 		t.Fatal("a nonce was used that the gateway did not hand out")
 	}
-	if after := b.proxy.Requests()["eth_sendRawTransaction"]; after != before {
+	if after := b.proxy.Calls("eth_sendRawTransaction"); after != before {
 		t.Fatal("a transaction was sent whose nonce is not held")
 	}
 }

@@ -1,14 +1,14 @@
 package interop
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/bits"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"sync"
 	"testing"
@@ -19,13 +19,14 @@ import (
 
 // decline is one way in which a node, or what stands before it, declines a transaction.
 type decline struct {
-	What    string
-	HTTP    int
-	Body    string
-	Headers map[string]string
-	Error   json.RawMessage
-	Break   string // instead of an answer: refused, unresolved, cut or silent
-	Class   string
+	What, Body string
+	HTTP       int
+	Headers    map[string]string
+	Error      *struct {
+		Code    int
+		Message string
+	}
+	Break string // instead of an answer: refused, unresolved, cut or silent
 }
 
 func declines(t *testing.T) (all []decline) {
@@ -37,142 +38,79 @@ func declines(t *testing.T) (all []decline) {
 	return all
 }
 
-// notReached reports whether no connection to the node is made. A name that is not found comes to
-// the same as a port that nobody listens at.
-func (d *decline) notReached() bool { return d.Break == "refused" || d.Break == "unresolved" }
+// fault is what becomes of a transaction that is declined so.
+func (d *decline) fault() chaintest.Fault {
+	body, header := d.Body, http.Header{}
+	for k, v := range d.Headers {
+		header.Set(k, v)
+	}
+	switch {
+	case d.Break == "cut":
+		return chaintest.Cut
+	case d.Break == "silent":
+		return chaintest.Lost
+	case d.What == "page after acceptance": // by what stands before the node, which has taken it
+		return chaintest.PageAfter(d.HTTP, d.Body)
+	case d.Error != nil && d.HTTP == http.StatusOK:
+		return chaintest.RPCError(d.Error.Code, d.Error.Message)
+	case d.Error != nil:
+		header.Set("Content-Type", "application/json")
+		body = fmt.Sprintf(`{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`, d.Error.Code, d.Error.Message)
+	}
+	return chaintest.Page(d.HTTP, header, body)
+}
 
-// afterwards reports whether what stands before the node declines what the node has taken.
-func (d *decline) afterwards() bool { return d.What == "page after acceptance" }
+// way is an address of a node that declines the first transaction, which met then counts, and is
+// well afterwards. A client asks signed, where it is not empty, when the transaction is signed.
+func (d *decline) way(t *testing.T, sim *chaintest.Sim) (at, signed string, met func() int) {
+	proxy := chaintest.StartProxy(t, sim)
+	if d.Break != "refused" && d.Break != "unresolved" {
+		rule := proxy.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
+		return proxy.URL(), "", rule.Met
+	}
+	// A name that is not found comes to the same as a port that nobody listens at.
+	r := &door{t: t, addr: "127.0.0.1:0", behind: httputil.NewSingleHostReverseProxy(get(url.Parse(proxy.URL()))(t)), ended: make(chan struct{})}
+	r.open()
+	knocker := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { r.shutForAWhile() }))
+	t.Cleanup(func() {
+		knocker.Close()
+		close(r.ended)
+		r.work.Wait()
+		_ = r.server.Close()
+	})
+	return "http://" + r.addr, knocker.URL, func() int { return 1 }
+}
 
-// door is an address of a node that declines the first transaction in one way, and is well
-// afterwards. It owns its server, and the goroutine that opens it again.
+// door is an address that is closed for a while.
 type door struct {
-	t        *testing.T
-	decline  decline
-	node     string
-	addr     string
-	declined chan struct{} // has a token until the first transaction
-	silent   chan struct{} // closed at the end: who waits for an answer for good may go
-	work     sync.WaitGroup
-
-	mu     sync.Mutex
+	t      *testing.T
+	addr   string
+	behind http.Handler
+	ended  chan struct{}
+	work   sync.WaitGroup
 	server *http.Server
 }
 
-func startDoor(t *testing.T, node string, d decline) *door {
-	t.Helper()
-	r := &door{t: t, decline: d, node: node, addr: "127.0.0.1:0", declined: make(chan struct{}, 1), silent: make(chan struct{})}
-	if !d.notReached() {
-		r.declined <- struct{}{}
-	}
-	r.open()
-	t.Cleanup(func() {
-		close(r.silent)
-		r.shut()
-		r.work.Wait()
-	})
-	return r
-}
-
-func (r *door) url() string { return "http://" + r.addr }
-
 // open listens, at the same address as before.
 func (r *door) open() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	ln, err := net.Listen("tcp", r.addr)
 	if err != nil {
 		r.t.Errorf("the node's address cannot be opened: %v", err)
 		return
 	}
-	r.addr = ln.Addr().String()
-	server := &http.Server{Handler: r}
-	r.server = server
-	r.work.Go(func() { _ = server.Serve(ln) })
+	r.addr, r.server = ln.Addr().String(), &http.Server{Handler: r.behind}
+	go r.server.Serve(ln) // until it is closed
 }
 
-func (r *door) shut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *door) shutForAWhile() {
 	_ = r.server.Close()
-}
-
-// control is an address that shuts the door for a while; "" where it declines in another way.
-func (r *door) control() string {
-	if !r.decline.notReached() {
-		return ""
-	}
-	control := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		r.shut()
-		r.work.Go(func() {
-			select {
-			case <-time.After(500 * time.Millisecond):
-				r.open()
-			case <-r.silent:
-			}
-		})
-	}))
-	r.t.Cleanup(control.Close)
-	return control.URL
-}
-
-// ServeHTTP implements http.Handler.
-func (r *door) ServeHTTP(w http.ResponseWriter, in *http.Request) {
-	body, err := io.ReadAll(in.Body)
-	if err != nil {
-		return // who asked has gone
-	}
-	declines := false
-	if bytes.Contains(body, []byte(`"eth_sendRawTransaction"`)) {
+	r.work.Go(func() {
 		select {
-		case <-r.declined:
-			declines = true
-		default:
+		case <-time.After(500 * time.Millisecond):
+			r.open()
+		case <-r.ended:
 		}
-	}
-	if declines && !r.decline.afterwards() {
-		r.refuse(w, in, body)
-		return
-	}
-	answer, err := http.Post(r.node, "application/json", bytes.NewReader(body))
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer answer.Body.Close()
-	if declines { // by what stands before the node, which has taken it
-		w.WriteHeader(r.decline.HTTP)
-		_, _ = io.WriteString(w, r.decline.Body)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(w, answer.Body)
-}
-
-// refuse declines a transaction, which the node never gets.
-func (r *door) refuse(w http.ResponseWriter, in *http.Request, body []byte) {
-	switch r.decline.Break {
-	case "cut":
-		panic(http.ErrAbortHandler)
-	case "silent":
-		select {
-		case <-r.silent:
-		case <-in.Context().Done():
-		}
-		panic(http.ErrAbortHandler)
-	}
-	answer := []byte(r.decline.Body)
-	if r.decline.Error != nil {
-		var asked struct{ ID json.RawMessage }
-		_ = json.Unmarshal(body, &asked)
-		answer, _ = json.Marshal(map[string]any{"jsonrpc": "2.0", "id": asked.ID, "error": r.decline.Error})
-		w.Header().Set("Content-Type", "application/json")
-	}
-	for k, v := range r.decline.Headers {
-		w.Header().Set(k, v)
-	}
-	w.WriteHeader(r.decline.HTTP)
-	_, _ = w.Write(answer)
+	})
 }
 
 // chainStatus is what nonce_status says of an account on a chain.
@@ -194,16 +132,17 @@ func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
 	for i, d := range all {
 		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()
-			alone, behind := startDoor(t, sim.URL(), d), startDoor(t, sim.URL(), d)
-			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind.url(), sim), "--chain-gap-after=1s")...)}
+			alone, signedAlone, metAlone := d.way(t, sim)
+			behind, signedBehind, metBehind := d.way(t, sim)
+			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind, sim), "--chain-gap-after=1s")...)}
 			by, through := sim.Accounts[2*i], sim.Accounts[2*i+1]
 			to := [2]chaintest.Account{chaintest.NewAccount(1000 + 2*i), chaintest.NewAccount(1001 + 2*i)}
 			text := get(json.Marshal([]map[string]string{
-				{"url": alone.url(), "key": keyOf(by), "to": to[0].Address.Hex(), "signed": alone.control()},
-				{"url": c.eth("http"), "key": keyOf(through), "to": to[1].Address.Hex(), "signed": behind.control()},
+				{"url": alone, "key": keyOf(by), "to": to[0].Address.Hex(), "signed": signedAlone},
+				{"url": c.eth("http"), "key": keyOf(through), "to": to[1].Address.Hex(), "signed": signedBehind},
 			}))(t)
 			told := runScript(t, packages, "payments.mjs", "WALLETS="+string(text), fmt.Sprint("CHAIN=", sim.ChainID()))
-			if len(alone.declined)+len(behind.declined) > 0 {
+			if metAlone() != 1 || metBehind() != 1 {
 				t.Fatalf("the node was not given a transaction: %s", told)
 			}
 			if !eventually(func() bool { return sim.PendingNonce(by.Address) == sim.Nonce(by.Address) }) {

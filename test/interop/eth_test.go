@@ -24,7 +24,7 @@ import (
 // answerer is a contract that logs each call and answers 42.
 const answerer = "0x600f600c600039600f6000f3" + "60006000a0602a60005260206000f3"
 
-// chained is a chain, the fault proxy in front of its node, and a gateway that asks it.
+// chained is a chain and a gateway that asks its node, through a proxy where there is one.
 type chained struct {
 	*gateway
 	sim   *chaintest.Sim
@@ -35,13 +35,17 @@ func chainFlags(nodes string, sim *chaintest.Sim) []string {
 	return []string{fmt.Sprintf("--chain=eip155:%v=%s", sim.ChainID(), nodes), "--chain-poll=50ms", "--chain-timeout=2s", "--log-level=debug"}
 }
 
-// startChained starts all three.
-func startChained(t *testing.T, flags ...string) *chained {
+func startChained(t *testing.T) *chained {
 	t.Helper()
-	c := &chained{sim: chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})}
-	c.proxy = chaintest.StartProxy(t, c.sim)
-	c.gateway = start(t, append(chainFlags(c.proxy.WS(), c.sim), flags...)...)
-	return c
+	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})
+	return &chained{gateway: start(t, chainFlags(sim.WS(), sim)...), sim: sim}
+}
+
+func startFaulty(t *testing.T) *chained {
+	t.Helper()
+	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})
+	proxy := chaintest.StartProxy(t, sim)
+	return &chained{gateway: start(t, chainFlags(proxy.WS(), sim)...), sim: sim, proxy: proxy}
 }
 
 // eth is the endpoint's address; ws is its scheme.
@@ -245,7 +249,7 @@ func TestAGatewayThatDiesWhileItForwardsLeavesTheRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startChained(t)
+			c := startFaulty(t)
 			from := c.sim.Accounts[0]
 			tx := c.sim.Sign(from, chaintest.Payment{Nonce: 0, To: c.sim.Accounts[1].Address})
 			rule := c.proxy.On("eth_sendRawTransaction", tt.fault)
@@ -287,7 +291,7 @@ func TestAGatewayThatDiesWhileItForwardsLeavesTheRecord(t *testing.T) {
 // A node does not answer: its client is told so, and the gateway goes on offering the transaction.
 func TestATransactionWithoutAnAnswerIsOfferedAgain(t *testing.T) {
 	t.Parallel()
-	c := startChained(t)
+	c := startFaulty(t)
 	tx := c.sim.Sign(c.sim.Accounts[0], chaintest.Payment{Nonce: 0})
 	lost := c.proxy.On("eth_sendRawTransaction", chaintest.Lost)
 	if err := c.dialEth("ws").SendTransaction(t.Context(), tx); err == nil || !strings.Contains(err.Error(), "may be on its way") {

@@ -5,22 +5,18 @@
 // process of its own, for what it does otherwise: blocks that come by themselves, and a
 // reorg after which transactions are nowhere. Both answer over HTTP and WebSocket on ports
 // of the loopback address, both give the same accounts ether, and both embed a [Node],
-// which asks them and signs. A [Proxy] stands in front of one and delays, loses, falsifies
-// and counts calls by rules that a test sets while it runs, or has the node lag.
+// which asks them and signs. A [Proxy] is test/lab/fakenode before one of them: it delays, loses,
+// falsifies and counts calls by rules that a test sets while it runs, or has the node lag.
 //
 // Promises: a chain changes by the test's calls alone (but for Anvil's automatic mining),
 // and when a method of Sim returns the pool has followed. A test waits for a call to meet a
-// rule ([Rule.Await]), not for time to pass. Everything ends with the test; an Anvil also with the process that started
-// it, however that ends. go-ethereum logs nothing unless somebody sets its logger.
+// rule ([Rule.Await]), not for time to pass. Everything ends with the test; an Anvil also with
+// the process that started it, however that ends. go-ethereum logs nothing unless somebody sets
+// its logger.
 //
-// Not promised: gossip (a node here has no peers, and what is sent to one is not with
-// another), consensus, or geth's disk.
+// Not promised: gossip (a node here has no peers), consensus, or geth's disk.
 //
-// Why a Sim is put together here and is not ethclient/simulated's Backend: that one does
-// not say where it listens, and its consensus client (catalyst.SimulatedBeacon) finalizes by
-// itself: each block whose number is a multiple of 32 at once when it is mined, the newest of
-// these until the next, and the head is always safe. A reorg takes two steps there: its Fork
-// first shows the parent as the head. Here a block is built by geth's block builder and made
-// the head as a forkchoice update does it, and finality is [Sim.Finalize] and
-// SimConfig.FinalLag.
+// ethclient/simulated's Backend does not say where it listens, finalizes by itself, and shows the
+// parent as the head on the way to another branch. Here a block is built by geth's block builder
+// and made the head as a forkchoice update does it.
 package chaintest

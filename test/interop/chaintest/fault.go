@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -15,109 +16,118 @@ import (
 // All is the name of every call for a Proxy's rules.
 const All = "*"
 
-// Fault is what becomes of a call that meets a Rule. In a batch, those that concern one
-// answer change that one; those that concern the message (all that have no result to show:
-// Lost, NoAnswer, Cut, CutAfter, Status, Redirect, NotJSON, Big, Endless) concern the
-// whole batch, and what is said of forwarding is then true of the batch.
+// Fault is what becomes of a call that meets a Rule. One of which there is no result to show
+// (Lost, NoAnswer, Cut, CutAfter, Page, Big) takes the place of the answer to a whole batch.
 type Fault struct {
-	name    string
-	local   bool // not forwarded
-	delay   time.Duration
-	instead func(id json.RawMessage) *fakenode.Instead // of the whole message's answer
-	reply   *reply                                     // instead of forwarding this call
-	edit    func(result json.RawMessage) json.RawMessage
+	name string
+	// do answers a call; ask has the node answer it.
+	do func(ask func() (json.RawMessage, error)) (any, error)
 }
 
 // String is the fault's name.
 func (f Fault) String() string { return f.name }
 
 var (
-	silent = &fakenode.Instead{Silent: true}
-	closed = &fakenode.Instead{}
-
 	// Lost neither forwards a call nor answers it.
-	Lost = Fault{name: "lost", local: true, instead: always(silent)}
+	Lost = local("lost", fakenode.ErrSilent)
 	// NoAnswer forwards a call and never answers it: sent, and nobody was told.
-	NoAnswer = Fault{name: "no answer", instead: always(silent)}
+	NoAnswer = afterwards("no answer", fakenode.ErrSilent)
 	// Cut closes the connection and does not forward.
-	Cut = Fault{name: "cut", local: true, instead: always(closed)}
+	Cut = local("cut", &fakenode.Instead{})
 	// CutAfter forwards a call, waits for the node's answer and closes the connection
 	// without giving it.
-	CutAfter = Fault{name: "cut after", instead: always(closed)}
+	CutAfter = afterwards("cut after", &fakenode.Instead{})
 	// NotJSON answers with a page of a proxy, status 200, and does not forward.
-	NotJSON = Fault{name: "not JSON", local: true, instead: always(&fakenode.Instead{Status: http.StatusOK, Body: page})}
+	NotJSON = local("not JSON", page(http.StatusOK, nil, "<html><body>Bad gateway</body></html>"))
 	// Endless answers with a result that never ends, and does not forward.
-	Endless = Big(-1)
+	Endless = Big(math.MaxInt64)
 	// RateLimited is the JSON-RPC error of a provider whose limit is exceeded; the HTTP
 	// form is Status(429).
 	RateLimited = RPCError(-32005, "daily request count exceeded, request rate limited")
 )
 
-func always(in *fakenode.Instead) func(json.RawMessage) *fakenode.Instead {
-	return func(json.RawMessage) *fakenode.Instead { return in }
+// local answers by itself.
+func local(name string, err error) Fault {
+	return Fault{name, func(func() (json.RawMessage, error)) (any, error) { return nil, err }}
 }
 
-func page(w io.Writer) error {
-	_, err := io.WriteString(w, "<html><body>Bad gateway</body></html>")
-	return err
-}
-
-// Delay forwards a call after a time, on the real clock.
-func Delay(d time.Duration) Fault { return Fault{name: "delay " + d.String(), delay: d} }
-
-// Status answers with an HTTP status and does not forward. On an open WebSocket there is
-// no status: the connection is closed.
-func Status(code int) Fault {
-	return Fault{name: fmt.Sprint("status ", code), local: true, instead: always(&fakenode.Instead{Status: code})}
-}
-
-// Redirect answers 302 with another address and does not forward; an open WebSocket is
-// closed.
-func Redirect(url string) Fault {
-	return Fault{name: "redirect", local: true, instead: always(&fakenode.Instead{Status: http.StatusFound, Location: url})}
-}
-
-// Big answers with a JSON-RPC result, a string, that makes the answer so many bytes long,
-// below zero without end, and does not forward.
-func Big(size int64) Fault {
-	return Fault{name: fmt.Sprintf("%d bytes", size), local: true, instead: func(id json.RawMessage) *fakenode.Instead {
-		return &fakenode.Instead{Status: http.StatusOK, Body: func(w io.Writer) error { return zeros(w, id, size) }}
+// afterwards has the node answer, and tells something else.
+func afterwards(name string, err error) Fault {
+	return Fault{name, func(ask func() (json.RawMessage, error)) (any, error) {
+		_, _ = ask() // what it says is lost
+		return nil, err
 	}}
 }
 
-func zeros(w io.Writer, id json.RawMessage, size int64) error {
-	begin, end, chunk := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":"0x`, id), `"}`, bytes.Repeat([]byte("0"), 64<<10)
-	_, err := io.WriteString(w, begin)
-	for left := size - int64(len(begin)+len(end)); err == nil && (size < 0 || left > 0); left -= int64(len(chunk)) {
-		if size >= 0 {
-			chunk = chunk[:min(int64(len(chunk)), left)]
+func page(status int, header http.Header, text string) *fakenode.Instead {
+	return &fakenode.Instead{Status: status, Header: header, Body: func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}}
+}
+
+// Delay forwards a call after a time, on the real clock.
+func Delay(d time.Duration) Fault {
+	return Fault{"delay " + d.String(), func(ask func() (json.RawMessage, error)) (any, error) {
+		time.Sleep(d)
+		return ask()
+	}}
+}
+
+// Page answers as what stands before a node does, with an HTTP status, and does not forward. On an
+// open WebSocket there is no status: the connection is closed.
+func Page(status int, header http.Header, text string) Fault {
+	return local(fmt.Sprint("status ", status), page(status, header, text))
+}
+
+// PageAfter is Page when the node has answered.
+func PageAfter(status int, text string) Fault {
+	return afterwards(fmt.Sprint("status ", status, " after"), page(status, nil, text))
+}
+
+// Status is an empty Page.
+func Status(code int) Fault { return Page(code, nil, "") }
+
+// Redirect answers 302 with another address and does not forward.
+func Redirect(url string) Fault { return Page(http.StatusFound, http.Header{"Location": {url}}, "") }
+
+// Big answers with a JSON-RPC result, a string, that makes the answer so many bytes long, and
+// does not forward.
+func Big(size int64) Fault {
+	return local(fmt.Sprintf("%d bytes", size), &fakenode.Instead{Status: http.StatusOK, Body: func(w io.Writer) error {
+		const begin, end = `{"jsonrpc":"2.0","id":1,"result":"0x`, `"}`
+		chunk := bytes.Repeat([]byte("0"), 64<<10)
+		_, err := io.WriteString(w, begin)
+		for left := size - int64(len(begin)+len(end)); err == nil && left > 0; left -= int64(len(chunk)) {
+			_, err = w.Write(chunk[:min(int64(len(chunk)), left)])
 		}
-		_, err = w.Write(chunk)
-	}
-	if err == nil {
-		_, err = io.WriteString(w, end)
-	}
-	return err
+		if err == nil {
+			_, err = io.WriteString(w, end)
+		}
+		return err
+	}})
 }
 
 // RPCError answers with a JSON-RPC error and does not forward.
 func RPCError(code int, message string) Fault {
-	return Fault{name: fmt.Sprint("error ", code), reply: &reply{err: &fakenode.Error{Code: code, Message: message}}}
+	return local(fmt.Sprint("error ", code), &fakenode.Error{Code: code, Message: message})
 }
 
 // Result answers with this result, whatever its type, and does not forward. nil is null.
 func Result(v any) Fault {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("a result that is not JSON: %v", err))
-	}
-	return Fault{name: "result", reply: &reply{result: text}}
+	return Fault{"result", func(func() (json.RawMessage, error)) (any, error) { return v, nil }}
 }
 
 // Falsify forwards a call and gives the client what change makes of the node's result. An error of
 // the node stays as it is.
 func Falsify(name string, change func(result json.RawMessage) json.RawMessage) Fault {
-	return Fault{name: name, edit: change}
+	return Fault{name, func(ask func() (json.RawMessage, error)) (any, error) {
+		result, err := ask()
+		if err != nil {
+			return nil, err
+		}
+		return change(result), nil
+	}}
 }
 
 // When restricts a Rule.
@@ -125,14 +135,18 @@ type When func(*Rule)
 
 // If has the rule met only by calls with such params. The function must not call the
 // Proxy.
-func If(fits func(params json.RawMessage) bool) When { return func(r *Rule) { r.when = fits } }
+func If(fits func(params []json.RawMessage) bool) When { return func(r *Rule) { r.when = fits } }
+
+// Once has the rule end with the first call that meets it.
+func Once(r *Rule) { r.once = true }
 
 // Rule is a fault in force. Its methods may be called from any goroutine.
 type Rule struct {
 	p      *Proxy
 	method string
 	fault  Fault
-	when   func(json.RawMessage) bool // nil: always
+	when   func([]json.RawMessage) bool // nil: always
+	once   bool
 
 	met int // guarded by p.mu
 }
@@ -161,6 +175,10 @@ func (p *Proxy) Clear() {
 func (r *Rule) End() {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
+	r.endLocked()
+}
+
+func (r *Rule) endLocked() {
 	r.p.rules = slices.DeleteFunc(r.p.rules, func(other *Rule) bool { return other == r })
 }
 
@@ -175,41 +193,20 @@ func (r *Rule) Met() int {
 // Await waits until so many calls have met the rule.
 func (r *Rule) Await(n int) {
 	r.p.t.Helper()
-	timer := time.NewTimer(pollDeadline)
-	defer timer.Stop()
-	for {
-		r.p.mu.Lock()
-		met, changed := r.met, r.p.changed
-		r.p.mu.Unlock()
-		if met >= n {
-			return
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			r.p.t.Fatalf("within %v %d calls of %s met %q, want %d", pollDeadline, met, r.method, r.fault, n)
-		}
-	}
+	poll(r.p.t, fmt.Sprintf("%d calls of %s meet %q", n, r.method, r.fault), func() bool { return r.Met() >= n })
 }
 
-// meet counts a call that is where the fault has it.
-func (r *Rule) meet() {
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	r.met++
-	close(r.p.changed)
-	r.p.changed = make(chan struct{})
-}
-
-// match counts a call and finds the rule it meets; one without a fault where there is none.
-func (p *Proxy) match(method string, params json.RawMessage) *Rule {
+// match finds the rule that a call meets, or nil.
+func (p *Proxy) match(method string, params []json.RawMessage) *Rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.requests[method]++
 	for _, r := range slices.Backward(p.rules) {
 		if (r.method == method || r.method == All) && (r.when == nil || r.when(params)) {
+			if r.once {
+				r.endLocked()
+			}
 			return r
 		}
 	}
-	return &Rule{p: p}
+	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -102,7 +101,7 @@ func higher(by uint64) trouble {
 }
 
 // isFinal fits the calls that ask for the final block.
-var isFinal = chaintest.If(func(params json.RawMessage) bool { return bytes.Contains(params, []byte(`"finalized"`)) })
+var isFinal = chaintest.If(func(params []json.RawMessage) bool { return string(params[0]) == `"finalized"` })
 
 // final replaces members of the final block.
 func final(name string, with map[string]any) trouble {

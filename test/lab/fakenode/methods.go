@@ -8,7 +8,7 @@ import (
 )
 
 // usualLocked answers a method as a node does.
-func (n *Node) usualLocked(method string, params []json.RawMessage, s *Socket) (any, error) {
+func (n *Node) usualLocked(method string, params []json.RawMessage, m *message) (any, error) {
 	switch method {
 	case "eth_chainId":
 		return Quantity(n.chainID), nil
@@ -38,7 +38,7 @@ func (n *Node) usualLocked(method string, params []json.RawMessage, s *Socket) (
 	case "eth_sendRawTransaction":
 		return nil, errors.New("fakenode: On says what is answered to transactions")
 	case "eth_subscribe", "eth_unsubscribe":
-		return n.subscriptionLocked(method, params, s)
+		return n.subscriptionLocked(method, params, m)
 	}
 	return nil, &Error{Code: -32601, Message: "the method " + method + " does not exist/is not available"}
 }

@@ -1,10 +1,10 @@
 // Package fakenode is an Ethereum node in memory, for tests: it answers what a node does,
-// over HTTP and WebSocket, and misbehaves as it is told.
+// over HTTP and WebSocket, and misbehaves as it is told. It stands before a real node, too
+// (test/interop/chaintest), whose answers it passes on or changes.
 //
 // A [Chain] is a tree of blocks, which the test grows; each [Node] shows the branch that it
 // was told of, and nothing above. Several nodes of one chain may lag, fork, or lose their
 // finality. What a node should answer otherwise the test says method by method ([Node.On]).
-// A [Wire] is how it speaks, which test/interop's proxy before real nodes does as well.
 //
 // Promises: a node is on a real port ([Serve]), or on a network in memory ([New] on a [Net])
 // that works in a bubble of testing/synctest. It answers at once, in the order of the
@@ -13,7 +13,7 @@
 // Not promised: any check of a transaction. What was sent is in no pool and no
 // block unless the test puts it there; there is no signature, balance or execution.
 //
-// A Wire owns a goroutine that accepts and those of its connections, which end with the
+// A node owns a goroutine that accepts and those of its connections, which end with the
 // test, or with Close. All methods may be called by many goroutines: Chain.mu guards the
 // tree, Node.mu what a node shows; neither is held while something is written.
 package fakenode
@@ -30,20 +30,23 @@ import (
 )
 
 // ErrSilent is returned by a Handler that never answers.
-var ErrSilent = errors.New("fakenode: no answer")
+var ErrSilent error = &Instead{Silent: true}
 
 // ErrUsual is returned by a Handler that leaves a question to the node.
 var ErrUsual = errors.New("fakenode: answered as usual")
 
-// Handler answers a method. An error that is no *Error is told with the code -32000.
+// Handler answers a method. An error that is no *Error and no *Instead is told with the code -32000.
 type Handler func(params []json.RawMessage) (any, error)
+
+// Interceptor answers any method; usual is what the node would answer.
+type Interceptor func(method string, params []json.RawMessage, usual func() (any, error)) (any, error)
 
 // Node is a node. Its methods may be called by many goroutines.
 type Node struct {
 	// Host is where it is reached.
 	Host  string
 	chain *Chain
-	wire  *Wire
+	wire  wire
 
 	mu       sync.Mutex // guards what follows
 	chainID  int64
@@ -52,6 +55,7 @@ type Node struct {
 	pool     []Tx
 	code     map[string]string
 	handlers map[string]Handler
+	every    Interceptor
 	raw      func(w http.ResponseWriter, r *http.Request, body []byte) bool
 	maxBatch int  // batches of more calls are refused; 0: none
 	mute     bool // subscriptions are taken and never served
@@ -63,7 +67,7 @@ type Node struct {
 }
 
 type subscription struct {
-	to   *Socket
+	to   *socket
 	kind string
 }
 
@@ -90,8 +94,8 @@ func serve(l net.Listener, host string, c *Chain, chainID int64) *Node {
 		Host: host, chain: c, chainID: chainID, head: c.First(),
 		code: map[string]string{}, handlers: map[string]Handler{}, calls: map[string]int{}, subs: map[string]subscription{},
 	}
-	n.wire = &Wire{Answer: n.answer, First: n.first, Gone: n.gone}
-	n.wire.Serve(l)
+	n.wire.node = n
+	n.wire.serve(l)
 	return n
 }
 
@@ -99,7 +103,7 @@ func serve(l net.Listener, host string, c *Chain, chainID int64) *Node {
 func (n *Node) URL() string { return "http://" + n.Host }
 
 // Close ends the node and waits for it.
-func (n *Node) Close() error { return n.wire.Close() }
+func (n *Node) Close() error { return n.wire.close() }
 
 func (n *Node) locked(f func()) {
 	n.mu.Lock()
@@ -109,11 +113,8 @@ func (n *Node) locked(f func()) {
 
 // SetHead makes b the newest block, and tells subscribers.
 func (n *Node) SetHead(b *Block) {
-	mute := false
-	n.locked(func() { n.head, mute = b, n.mute })
-	if !mute {
-		n.Emit("newHeads", b.JSON(false))
-	}
+	n.locked(func() { n.head = b })
+	n.Emit("newHeads", b.JSON(false))
 }
 
 // Head returns the newest block.
@@ -140,7 +141,11 @@ func (n *Node) SetPool(txs ...Tx) {
 // On has a method answered by h; nil: as usual.
 func (n *Node) On(method string, h Handler) { n.locked(func() { n.handlers[method] = h }) }
 
-// OnHTTP has every HTTP request be seen first by f, which says whether it answered it.
+// Intercept has every call be answered by f. From then on messages of one connection are answered
+// beside each other.
+func (n *Node) Intercept(f Interceptor) { n.locked(func() { n.every = f }) }
+
+// OnHTTP has every HTTP request be seen first by f, which says whether it answered it; nil: by none.
 func (n *Node) OnHTTP(f func(w http.ResponseWriter, r *http.Request, body []byte) bool) {
 	n.locked(func() { n.raw = f })
 }
@@ -180,30 +185,35 @@ func (n *Node) first(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	return raw != nil && raw(w, r, body)
 }
 
+func (n *Node) intercepted() (yes bool) {
+	n.locked(func() { yes = n.every != nil })
+	return yes
+}
+
 // answer answers one call after the other.
-func (n *Node) answer(m *Message) (replies []Reply, instead *Instead) {
-	n.mu.Lock()
-	n.batches = append(n.batches, len(m.Calls))
-	for _, c := range m.Calls {
-		n.calls[c.Method]++
-	}
-	refused := n.maxBatch > 0 && len(m.Calls) > n.maxBatch
-	n.mu.Unlock()
+func (n *Node) answer(m *message) (replies []reply, instead *Instead) {
+	refused := false
+	n.locked(func() {
+		n.batches = append(n.batches, len(m.calls))
+		for _, c := range m.calls {
+			n.calls[c.Method]++
+		}
+		refused = n.maxBatch > 0 && len(m.calls) > n.maxBatch
+	})
 	if refused { // as go-ethereum says it
-		return []Reply{{ID: m.Calls[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}}, nil
+		return []reply{{Version: "2.0", ID: m.calls[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}}, nil
 	}
-	for _, c := range m.Calls {
-		result, err := n.one(c, m.Socket)
-		r := Reply{ID: c.ID}
+	for _, c := range m.calls {
+		result, err := n.one(c, m)
+		r := reply{Version: "2.0", ID: c.ID}
 		switch e := err.(type) {
 		case nil:
 			r.Result = encode(result)
 		case *Error:
 			r.Error = e
+		case *Instead:
+			return nil, e
 		default:
-			if errors.Is(err, ErrSilent) {
-				return nil, &Instead{Silent: true}
-			}
 			r.Error = &Error{Code: -32000, Message: err.Error()}
 		}
 		replies = append(replies, r)
@@ -211,21 +221,28 @@ func (n *Node) answer(m *Message) (replies []Reply, instead *Instead) {
 	return replies, nil
 }
 
-func (n *Node) one(c Call, s *Socket) (any, error) {
+func (n *Node) one(c call, m *message) (any, error) {
 	var params []json.RawMessage
 	if json.Unmarshal(c.Params, &params) != nil {
 		params = nil
 	}
 	var h Handler
-	n.locked(func() { h = n.handlers[c.Method] })
+	var every Interceptor
+	n.locked(func() { h, every = n.handlers[c.Method], n.every })
 	if h != nil {
 		if result, err := h(params); !errors.Is(err, ErrUsual) {
 			return result, err
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.usualLocked(c.Method, params, s)
+	usual := func() (any, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.usualLocked(c.Method, params, m)
+	}
+	if every != nil {
+		return every(c.Method, params, usual)
+	}
+	return usual()
 }
 
 // text reads a parameter that is a string; anything else is "".
@@ -238,22 +255,22 @@ func text(params []json.RawMessage, i int) (s string) {
 
 // Emit tells all subscribers of a kind, such as logs.
 func (n *Node) Emit(kind string, result any) {
-	to := map[string]*Socket{}
+	to := map[string]*socket{}
 	n.locked(func() {
 		for id, s := range n.subs {
-			if s.kind == strings.ToLower(kind) {
+			if s.kind == strings.ToLower(kind) && !n.mute {
 				to[id] = s.to
 			}
 		}
 	})
 	for id, s := range to {
-		s.Event(id, result)
+		s.event(id, result)
 	}
 }
 
-// subscriptionLocked opens or ends one.
-func (n *Node) subscriptionLocked(method string, params []json.RawMessage, s *Socket) (any, error) {
-	if s == nil {
+// subscriptionLocked opens one, which is live once its id was told, or ends it.
+func (n *Node) subscriptionLocked(method string, params []json.RawMessage, m *message) (any, error) {
+	if m.socket == nil {
 		return nil, &Error{Code: -32000, Message: "notifications not supported"}
 	}
 	if method == "eth_unsubscribe" {
@@ -263,11 +280,13 @@ func (n *Node) subscriptionLocked(method string, params []json.RawMessage, s *So
 	}
 	n.nextSub++
 	id := Quantity(n.nextSub)
-	n.subs[id] = subscription{s, text(params, 0)}
+	m.after = append(m.after, func() {
+		n.locked(func() { n.subs[id] = subscription{m.socket, text(params, 0)} })
+	})
 	return id, nil
 }
 
-func (n *Node) gone(s *Socket) {
+func (n *Node) gone(s *socket) {
 	n.locked(func() {
 		for id, sub := range n.subs {
 			if sub.to == s {
@@ -291,13 +310,13 @@ func (n *Node) Subscribed(kind string) (count int) {
 
 // Write sends bytes as they are over all WebSockets.
 func (n *Node) Write(data string) {
-	for _, s := range n.wire.Sockets() {
-		s.Write([]byte(data))
+	for _, s := range n.wire.allSockets() {
+		s.write([]byte(data))
 	}
 }
 
-// Sockets returns how many WebSockets are open.
-func (n *Node) Sockets() int { return len(n.wire.Sockets()) }
-
 // CloseSockets breaks all WebSockets.
-func (n *Node) CloseSockets() { n.wire.CloseSockets() }
+func (n *Node) CloseSockets() { n.wire.closeSockets() }
+
+// Disconnect breaks all connections.
+func (n *Node) Disconnect() { n.wire.disconnect() }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,48 +21,34 @@ const (
 	maxInFlight  = 4096             // messages of a WebSocket that are answered beside each other; then it is read no more
 )
 
-// Wire speaks JSON-RPC over HTTP and WebSocket, as a node does, on one listener. Its fields
-// are set before Serve; each may be nil but Answer.
-type Wire struct {
-	// Answer answers the calls of a message, in any order, or says what the client gets instead.
-	Answer func(m *Message) ([]Reply, *Instead)
-	// First sees every HTTP request, and says whether it answered it.
-	First func(w http.ResponseWriter, r *http.Request, body []byte) bool
-	// Gone is told of a WebSocket that has ended.
-	Gone func(s *Socket)
-	// Beside has the messages of a WebSocket be answered beside each other.
-	Beside bool
-	// Conns is told of the state of each connection.
-	Conns func(net.Conn, http.ConnState)
-
+// wire speaks JSON-RPC over HTTP and WebSocket for a node, on one listener.
+type wire struct {
+	node   *Node
 	http   *http.Server
-	done   chan struct{}
+	done   chan struct{} // closed with it
 	works  sync.WaitGroup
 	failed error // of http, read after works
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	sockets map[*Socket]bool
+	conns   map[net.Conn]bool // without the sockets
+	sockets map[*socket]bool
 }
 
-// Call is a call of a message. Without an ID it wants no answer.
-type Call struct {
-	ID     json.RawMessage `json:"id"`
+type call struct {
+	ID     json.RawMessage `json:"id"` // nil: no answer is wanted
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
 }
 
-// Message is what came at once: a call, or a batch.
-type Message struct {
-	Calls  []Call
-	Batch  bool
-	Socket *Socket // nil over HTTP
-	// After is done when the answer has been written.
-	After func()
+// message is what came at once: a call, or a batch.
+type message struct {
+	calls  []call
+	socket *socket  // nil over HTTP
+	after  []func() // done when the answer has been written
 }
 
-// Reply is an answer to the call with its ID.
-type Reply struct {
+type reply struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Result  json.RawMessage `json:"result,omitempty"`
@@ -77,19 +65,22 @@ type Error struct {
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Instead is what a client gets in place of the answer to a message. A WebSocket, which has
-// no status, is closed where Status is not 200.
+// Instead is an error that has a client get something in place of the answer to its message. A
+// WebSocket, which has no status, is closed where Status is not 200.
 type Instead struct {
-	Silent   bool // nothing, for as long as the client waits
-	Status   int  // 0: the end of the connection
-	Location string
-	Body     func(w io.Writer) error // nil: none
+	Silent bool // nothing, for as long as the client waits
+	Status int  // 0: the end of the connection
+	Header http.Header
+	Body   func(w io.Writer) error // nil: none
 }
 
-// Serve answers whoever comes to l until Close.
-func (w *Wire) Serve(l net.Listener) {
-	w.done, w.sockets = make(chan struct{}), map[*Socket]bool{}
-	w.http = &http.Server{Handler: w, ReadHeaderTimeout: time.Minute, ConnState: w.Conns}
+// Error names what the client gets.
+func (i *Instead) Error() string { return fmt.Sprintf("fakenode: no answer, status %d", i.Status) }
+
+// serve answers whoever comes to l until close.
+func (w *wire) serve(l net.Listener) {
+	w.done, w.conns, w.sockets = make(chan struct{}), map[net.Conn]bool{}, map[*socket]bool{}
+	w.http = &http.Server{Handler: w, ReadHeaderTimeout: time.Minute, ConnState: w.connState}
 	w.works.Go(func() {
 		if err := w.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			w.failed = err
@@ -97,8 +88,8 @@ func (w *Wire) Serve(l net.Listener) {
 	})
 }
 
-// Close ends all connections, and waits until nothing is answered any more. It may be called twice.
-func (w *Wire) Close() error {
+// close ends all connections, and waits until nothing is answered any more. It may be called twice.
+func (w *wire) close() error {
 	w.mu.Lock()
 	if !w.closed {
 		w.closed = true
@@ -106,16 +97,34 @@ func (w *Wire) Close() error {
 	}
 	w.mu.Unlock()
 	err := w.http.Close()
-	w.CloseSockets()
+	w.closeSockets()
 	w.works.Wait()
 	return errors.Join(err, w.failed)
 }
 
-// Go does work that Close waits for, beside what is answered.
-func (w *Wire) Go(work func()) { w.works.Go(work) }
+func (w *wire) connState(c net.Conn, state http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		w.conns[c] = true
+	case http.StateHijacked, http.StateClosed:
+		delete(w.conns, c)
+	}
+}
+
+func (w *wire) disconnect() {
+	w.mu.Lock()
+	conns := slices.Collect(maps.Keys(w.conns))
+	w.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	w.closeSockets()
+}
 
 // ServeHTTP implements http.Handler.
-func (w *Wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if !w.enter() {
 		panic(http.ErrAbortHandler)
 	}
@@ -123,22 +132,21 @@ func (w *Wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	switch {
 	case err != nil: // the client has gone
-	case w.First != nil && w.First(rw, r, body):
+	case w.node.first(rw, r, body):
 	case websocket.IsWebSocketUpgrade(r):
 		w.upgrade(rw, r)
 	default:
-		m, text, instead := w.answer(body, nil)
+		text, _, instead := w.answer(body, nil)
 		if instead != nil {
 			w.instead(rw, r, instead)
 			return
 		}
 		rw.Header().Set("Content-Type", "application/json")
 		_, _ = rw.Write(text)
-		m.After()
 	}
 }
 
-func (w *Wire) enter() bool {
+func (w *wire) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed {
@@ -147,7 +155,7 @@ func (w *Wire) enter() bool {
 	return !w.closed
 }
 
-func (w *Wire) instead(rw http.ResponseWriter, r *http.Request, in *Instead) {
+func (w *wire) instead(rw http.ResponseWriter, r *http.Request, in *Instead) {
 	if in.Silent {
 		select {
 		case <-r.Context().Done(): // the client gave up
@@ -157,44 +165,37 @@ func (w *Wire) instead(rw http.ResponseWriter, r *http.Request, in *Instead) {
 	if in.Status == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	if in.Location != "" {
-		rw.Header().Set("Location", in.Location)
-	}
+	maps.Copy(rw.Header(), in.Header)
 	rw.WriteHeader(in.Status)
 	if in.Body != nil && in.Body(rw) != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// answer returns what is answered to a message; text is empty where no call wants an answer.
-func (w *Wire) answer(body []byte, s *Socket) (m *Message, text []byte, instead *Instead) {
-	m = &Message{Socket: s, After: func() {}}
-	m.Batch = bytes.HasPrefix(bytes.TrimSpace(body), []byte("["))
+// answer returns what is answered to a message, nothing where no call wants an answer, and what to do afterwards.
+func (w *wire) answer(body []byte, s *socket) (text []byte, after []func(), instead *Instead) {
+	m := &message{socket: s}
+	batch := bytes.HasPrefix(bytes.TrimSpace(body), []byte("["))
 	var err error
-	if m.Batch {
-		err = json.Unmarshal(body, &m.Calls)
+	if batch {
+		err = json.Unmarshal(body, &m.calls)
 	} else {
-		m.Calls = make([]Call, 1)
-		err = json.Unmarshal(body, &m.Calls[0])
+		m.calls = make([]call, 1)
+		err = json.Unmarshal(body, &m.calls[0])
 	}
-	if err != nil || len(m.Calls) == 0 {
-		return m, encode(Reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}}), nil
+	if err != nil || len(m.calls) == 0 {
+		return encode(reply{Version: "2.0", ID: json.RawMessage("null"), Error: &Error{Code: -32700, Message: "parse error"}}), nil, nil
 	}
-	replies, instead := w.Answer(m)
-	var wanted []Reply
-	for _, r := range replies {
-		if r.Version = "2.0"; r.ID != nil {
-			wanted = append(wanted, r)
-		}
-	}
+	replies, instead := w.node.answer(m)
+	replies = slices.DeleteFunc(replies, func(r reply) bool { return r.ID == nil })
 	switch {
-	case len(wanted) == 0:
-	case m.Batch:
-		text = encode(wanted)
+	case len(replies) == 0:
+	case batch:
+		text = encode(replies)
 	default:
-		text = encode(wanted[0])
+		text = encode(replies[0])
 	}
-	return m, text, instead
+	return text, m.after, instead
 }
 
 func encode(v any) []byte {
@@ -205,37 +206,35 @@ func encode(v any) []byte {
 	return data
 }
 
-// Socket is one connection over WebSocket.
-type Socket struct {
+// socket is one connection over WebSocket.
+type socket struct {
 	ws      *websocket.Conn
 	writing sync.Mutex
 }
 
-func (w *Wire) upgrade(rw http.ResponseWriter, r *http.Request) {
+func (w *wire) upgrade(rw http.ResponseWriter, r *http.Request) {
 	up := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
 	ws, err := up.Upgrade(rw, r, nil)
 	if err != nil {
 		return
 	}
-	s := &Socket{ws: ws}
+	s := &socket{ws: ws}
 	w.mu.Lock()
 	w.sockets[s] = true
 	if w.closed {
-		s.Close()
+		s.close()
 	}
 	w.mu.Unlock()
 	w.read(s)
-	s.Close()
+	s.close()
 	w.mu.Lock()
 	delete(w.sockets, s)
 	w.mu.Unlock()
-	if w.Gone != nil {
-		w.Gone(s)
-	}
+	w.node.gone(s)
 }
 
 // read answers what comes over a WebSocket until it ends.
-func (w *Wire) read(s *Socket) {
+func (w *wire) read(s *socket) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	places := make(chan struct{}, maxInFlight)
@@ -244,7 +243,7 @@ func (w *Wire) read(s *Socket) {
 		if err != nil {
 			return
 		}
-		if !w.Beside {
+		if !w.node.intercepted() {
 			w.answerSocket(s, data)
 			continue
 		}
@@ -256,29 +255,31 @@ func (w *Wire) read(s *Socket) {
 	}
 }
 
-func (w *Wire) answerSocket(s *Socket, data []byte) {
-	m, text, in := w.answer(data, s)
+func (w *wire) answerSocket(s *socket, data []byte) {
+	text, after, in := w.answer(data, s)
 	switch {
 	case in == nil && text != nil:
-		s.Write(text)
-		m.After()
+		s.write(text)
+		for _, f := range after {
+			f()
+		}
 	case in == nil || in.Silent:
 	case in.Status == http.StatusOK:
 		s.stream(in.Body)
 	default:
-		s.Close()
+		s.close()
 	}
 }
 
-// Write sends a message as it is. That it cannot be sent the reader sees.
-func (s *Socket) Write(data []byte) {
+// write sends a message as it is. That it cannot be sent the reader sees.
+func (s *socket) write(data []byte) {
 	s.stream(func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})
 }
 
-func (s *Socket) stream(body func(io.Writer) error) {
+func (s *socket) stream(body func(io.Writer) error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.ws.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -287,33 +288,27 @@ func (s *Socket) stream(body func(io.Writer) error) {
 		err = errors.Join(body(w), w.Close())
 	}
 	if err != nil {
-		s.Close()
+		s.close()
 	}
 }
 
-// Event tells a subscriber.
-func (s *Socket) Event(subscription string, result any) {
-	s.Write(encode(map[string]any{
+func (s *socket) event(subscription string, result any) {
+	s.write(encode(map[string]any{
 		"jsonrpc": "2.0", "method": "eth_subscription", "params": map[string]any{"subscription": subscription, "result": result},
 	}))
 }
 
-// Close breaks the connection.
-func (s *Socket) Close() { s.ws.Close() }
+// close breaks the connection.
+func (s *socket) close() { s.ws.Close() }
 
-// Sockets returns the WebSockets that are open.
-func (w *Wire) Sockets() (all []*Socket) {
+func (w *wire) allSockets() []*socket {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for s := range w.sockets {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Keys(w.sockets))
 }
 
-// CloseSockets breaks all WebSockets.
-func (w *Wire) CloseSockets() {
-	for _, s := range w.Sockets() {
-		s.Close()
+func (w *wire) closeSockets() {
+	for _, s := range w.allSockets() {
+		s.close()
 	}
 }
