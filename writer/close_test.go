@@ -80,6 +80,9 @@ func TestAClientThatStopsReadingIsPausedDroppedAndKicked(t *testing.T) {
 				t.Fatal("a notification was taken above the high mark")
 			}
 		}
+		if d := q.Depth(); d.Bytes+d.Promised > cfg.Marks.Max {
+			t.Errorf("%+v are held of %d bytes", d, cfg.Marks.Max)
+		}
 		if len(drops) != 1000 || drops[0] != "slow" {
 			t.Errorf("%d drops", len(drops))
 		}

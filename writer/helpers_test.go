@@ -2,12 +2,10 @@ package writer
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -116,15 +114,6 @@ type goPool struct{ *manualPool }
 
 func newGoPool(capacity int) goPool     { return goPool{newManualPool(capacity)} }
 func (p goPool) Submit(t taskpool.Task) { go t.Run() }
-func newEncodePool(t testing.TB) *encodepool.Pool {
-	t.Helper()
-	p, err := encodepool.New(encodepool.Config{Workers: 2, Queue: 4096}, slog.New(slog.DiscardHandler))
-	expect.Must(t, err)
-	t.Cleanup(func() {
-		expect.Check(t, p.Stop(context.Background()))
-	})
-	return p
-}
 
 // memorySocket takes everything and tells of each write.
 type memorySocket struct {

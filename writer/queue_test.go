@@ -238,8 +238,13 @@ func TestAFailedEncodingIsAnsweredAndHarmsNoOther(t *testing.T) {
 		return []byte("!" + err.Error())
 	}
 	q, sock, pool := manual(cfg, 10)
-	broken, silent, panics := text("half"), text("half"), text("never")
-	broken.err, silent.err, panics.panics = errors.New("broken"), errors.New("nothing to say"), true
+	alone, broken, silent, panics := text("half"), text("half"), text("half"), text("never")
+	alone.err, broken.err, silent.err, panics.panics = errors.New("nothing to say"), errors.New("broken"), errors.New("nothing to say"), true
+	send(t, q, alone)
+	pool.runAll()
+	if checkEmpty(t, q); len(sock.all()) != 0 {
+		t.Errorf("written: %q", sock.all())
+	}
 	all := []*message{text("first"), broken, silent, panics, text("last")}
 	for _, m := range all {
 		push(t, q, m)
@@ -255,29 +260,26 @@ func TestAFailedEncodingIsAnsweredAndHarmsNoOther(t *testing.T) {
 	if want := "first|!broken|!encoding panicked: boom|last"; strings.Join(got, "|") != want {
 		t.Errorf("sent %q, want %q", got, want)
 	}
-	checkReleased(t, all...)
+	checkReleased(t, append(all, alone)...)
 	checkEmpty(t, q)
-}
-
-func TestAFailedEncodingAloneLeavesNothingBehind(t *testing.T) {
-	cfg := testConfig()
-	cfg.OnEncodeError = func(Message, error) []byte { return nil }
-	q, sock, pool := manual(cfg, 10)
-	m := text("half")
-	m.err = errors.New("broken")
-	send(t, q, m)
-	pool.runAll()
-	checkEmpty(t, q)
-	end(t, q)
-	if len(sock.all()) != 0 {
-		t.Errorf("written: %q", sock.all())
-	}
 }
 
 func TestAnIdleQueueHoldsNothing(t *testing.T) {
-	sock, pool := newMemorySocket(), newManualPool(10)
-	q := New(sock, pool, testConfig())
-	send(t, q, sized(300))
+	q, sock, pool := manual(testConfig(), 10)
+	depth := func(want Depth) {
+		t.Helper()
+		if got := q.Depth(); got != want {
+			t.Errorf("the depth is %+v, want %+v", got, want)
+		}
+	}
+	const size = 300
+	if q.Reserve(size) != Granted {
+		t.Fatal("refused")
+	}
+	depth(Depth{Promised: size + encodepool.MaxHeader, Messages: 1})
+	q.Push(sized(size), size)
+	depth(Depth{Bytes: size + encodepool.MaxHeader, Messages: 1})
+	q.Wake()
 	pool.runAll()
 	<-sock.wrote
 	for q.busy() {
@@ -285,6 +287,7 @@ func TestAnIdleQueueHoldsNothing(t *testing.T) {
 	}
 	checkEmpty(t, q)
 	end(t, q)
+	depth(Depth{})
 	if size := unsafe.Sizeof(*q); size > 512 {
 		t.Errorf("a queue is %d bytes, want at most 512", size)
 	}
