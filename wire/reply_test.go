@@ -21,11 +21,6 @@ func TestReplies(t *testing.T) {
 		{"allocate", allocated, `{"signer":"a<&>b","nonce":7,"attempt":1,"fencingToken":3,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":30000}`},
 		{"allocate many", &AllocateResult{HeldUntil: moment, Nonces: []NonceAttempt{{Nonce: 7, Attempt: 1}, {Nonce: 8, Attempt: 2, Reissued: &Reissued{1, ReissuedRepair, "0x1"}}}},
 			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"nonces":[{"nonce":7,"attempt":1},{"nonce":8,"attempt":2,"reissued":{"attempt":1,"reason":"repair","txHash":"0x1"}}]}`},
-		{"mark", MarkResult{Signer: "a", Nonce: 1, Attempt: 2, Status: StatusReleased}, `{"signer":"a","nonce":1,"attempt":2,"status":"RELEASED"}`},
-		{"reissued", &AllocateResult{HeldUntil: moment, Reissued: &Reissued{Attempt: 2, Reason: "unseen"}},
-			`{"signer":"","nonce":0,"attempt":0,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0,"reissued":{"attempt":2,"reason":"unseen"}}`},
-		{"signed", &MarkResult{Signer: "a", Attempt: 1, Status: StatusHeld, TxHash: "0x2", TxHashes: []string{"0x2", "0x1"}, Replaced: "0x1", HeldUntil: &moment, HoldMs: 5},
-			`{"signer":"a","nonce":0,"attempt":1,"status":"HELD","txHash":"0x2","txHashes":["0x2","0x1"],"replaced":"0x1","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":5}`},
 		{"extended", &ExtendResult{Signer: "a", Attempt: 1, HeldUntil: moment},
 			`{"signer":"a","nonce":0,"attempt":1,"fencingToken":0,"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":0}`},
 		{"repaired", &RepairResult{Signer: "a", Attempt: 3, HeldUntil: moment, Was: &Was{Status: StatusConsumed}, Offer: &Offer{GasPrice: "0x1"}},
@@ -47,27 +42,15 @@ func TestReplies(t *testing.T) {
 			t.Errorf("%s:\n got %s, %v\nwant %s", test.name, got, err, want)
 		}
 	}
+	if got := Errorf(CodeServerBusy, "%s is full", "worker").Error(); got != "server_busy: worker is full (-32005)" {
+		t.Error(got)
+	}
 }
 
 func TestAResultThatJSONCannotSayLeavesTheBufferAlone(t *testing.T) {
 	got, err := AppendResult([]byte("before"), []byte("1"), &Figure{P50: math.NaN()})
 	if err == nil || string(got) != "before" {
 		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-func TestErrorReplies(t *testing.T) {
-	busy := Errorf(CodeServerBusy, "%s is full", "worker")
-	busy.Data.Stage, busy.Data.RetryAfterMs = StageWorker, 20
-	const want = `"error":{"code":-32005,"message":"server_busy: worker is full","data":{"reason":"server_busy","stage":"worker","retryAfterMs":20}}}`
-	if got := string(AppendError(nil, []byte("7"), busy)); got != `{"jsonrpc":"2.0","id":7,`+want {
-		t.Error(got)
-	}
-	if got := string(AppendError(nil, nil, busy)); got != `{"jsonrpc":"2.0","id":null,`+want {
-		t.Error(got)
-	}
-	if got := busy.Error(); got != "server_busy: worker is full (-32005)" {
-		t.Error(got)
 	}
 }
 
