@@ -23,6 +23,7 @@ import (
 	"noncegate/internal/access/jwt"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/tlstest"
+	"noncegate/test/lab/wait"
 )
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -129,12 +130,12 @@ func TestAVerifiedCertificateLetsItsPrincipalIn(t *testing.T) {
 				r.TLS.VerifiedChains = [][]*x509.Certificate{{pair.Leaf}}
 			}
 			if c.principal == "" {
-				eventually(t, "the rights change", func() bool { _, err = c.w.Authenticate(r); return err != nil })
+				wait.Until(t, "the rights change", func() bool { _, err = c.w.Authenticate(r); return err != nil })
 				wantRefused(t, err, c.reason, c.kind)
 				return
 			}
 			var s *access.Session
-			eventually(t, "the rights change", func() bool { s, err = c.w.Authenticate(r); return err == nil })
+			wait.Until(t, "the rights change", func() bool { s, err = c.w.Authenticate(r); return err == nil })
 			if s.Principal != c.principal || s.Credential != "certificate:"+pair.Leaf.SerialNumber.Text(16) || !s.Expires.Equal(end) ||
 				!errors.Is(s.Ended(end), access.ErrExpired) || s.Ended(end.Add(-1)) != nil {
 				t.Errorf("got %+v", s)
@@ -169,14 +170,14 @@ func TestWhoIsLetInAndWhoIsNotIsCounted(t *testing.T) {
 		t.Errorf("the reload failed: %v", got)
 	}
 	write(t, w.file, "principals: [")
-	eventually(t, "the failure shows", func() bool { return value("rights_reload_failed") == 1 })
+	wait.Until(t, "the failure shows", func() bool { return value("rights_reload_failed") == 1 })
 	age := value("rights_age_seconds")
-	eventually(t, "the age grows", func() bool { return value("rights_age_seconds") > age })
+	wait.Until(t, "the age grows", func() bool { return value("rights_age_seconds") > age })
 	if _, err := w.Authenticate(request("Bearer " + text)); err != nil {
 		t.Errorf("the rights that were in force are not: %v", err)
 	}
 	write(t, w.file, rightsFile)
-	eventually(t, "the failure ends", func() bool { return value("rights_reload_failed") == 0 })
+	wait.Until(t, "the failure ends", func() bool { return value("rights_reload_failed") == 0 })
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("got %v, %v", problems, err)
 	}

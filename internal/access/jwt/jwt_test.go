@@ -31,6 +31,7 @@ import (
 
 	"noncegate/internal/access/jwt"
 	"noncegate/test/lab/expect"
+	"noncegate/test/lab/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -83,12 +84,16 @@ func open(t testing.TB, cfg jwt.Config) *jwt.Verifier {
 	return v
 }
 
-// verifier is one with a key set in a file.
-func verifier(t testing.TB) *jwt.Verifier {
+// verifier is one with a key set in a file, and with other settings where they are changed.
+func verifier(t testing.TB, change ...func(*jwt.Config)) *jwt.Verifier {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
 	write(t, path, set(t, "rsa", "p256", "p384", "ed"))
-	return open(t, config(path))
+	cfg := config(path)
+	for _, c := range change {
+		c(&cfg)
+	}
+	return open(t, cfg)
 }
 
 // claims are those of a good token, changed.
@@ -122,26 +127,6 @@ func good(t testing.TB, change ...any) string {
 }
 
 func in(d time.Duration) int64 { return time.Now().Add(d).Unix() }
-
-func TestWithoutLeewayATokenIsGoodUntilItsExpiryAndNoLonger(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keys.json")
-	write(t, path, set(t, "p256"))
-	cfg := config(path)
-	cfg.Leeway = 0
-	v := open(t, cfg)
-	exp := in(time.Hour)
-	if got, err := v.Check(t.Context(), good(t, "exp", exp)); err != nil || !got.Expires.Equal(time.Unix(exp, 0)) {
-		t.Errorf("got %+v, %v, want it to end at %v", got, err, time.Unix(exp, 0))
-	}
-	for want, text := range map[error]string{
-		jwt.ErrExpired:     good(t, "exp", in(-2*time.Second)),
-		jwt.ErrNotYetValid: good(t, "nbf", in(10*time.Second)),
-	} {
-		if _, err := v.Check(t.Context(), text); !errors.Is(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
-	}
-}
 
 func TestATokenSaysWhoItIsForAndUntilWhen(t *testing.T) {
 	v := verifier(t)
@@ -231,26 +216,28 @@ func TestATokenThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-func TestClocksMayDifferByAMinute(t *testing.T) {
-	v := verifier(t)
-	for name, token := range map[string]string{
-		"ours is ahead":  good(t, "exp", in(-55*time.Second)),
-		"ours is behind": good(t, "nbf", in(55*time.Second), "iat", in(55*time.Second)),
+func TestClocksMayDifferByTheLeewayAndNoMore(t *testing.T) {
+	exact, minute := verifier(t, func(c *jwt.Config) { c.Leeway = 0 }), verifier(t)
+	for _, c := range []struct {
+		of    *jwt.Verifier
+		token string
+		want  error
+	}{
+		{exact, good(t, "exp", in(time.Hour)), nil},
+		{exact, good(t, "exp", in(-2*time.Second)), jwt.ErrExpired},
+		{exact, good(t, "nbf", in(10*time.Second)), jwt.ErrNotYetValid},
+		{minute, good(t, "exp", in(-55*time.Second)), nil},                           // ours is ahead
+		{minute, good(t, "nbf", in(55*time.Second), "iat", in(55*time.Second)), nil}, // ours is behind
 	} {
-		id, err := v.Check(t.Context(), token)
-		if err != nil || !id.Expires.After(time.Now()) {
-			t.Errorf("%s: got %+v, %v", name, id, err)
+		if id, err := c.of.Check(t.Context(), c.token); !errors.Is(err, c.want) || err == nil && !id.Expires.After(time.Now()) {
+			t.Errorf("got %+v, %v, want %v", id, err, c.want)
 		}
 	}
 }
 
 func TestAnotherClaimAndAPrefixMakeThePrincipal(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keys.json")
-	write(t, path, set(t, "p256"))
-	cfg := config(path)
-	cfg.Claim, cfg.Prefix = "client_id", "idp:"
-	id, err := open(t, cfg).Check(t.Context(), good(t, "client_id", "relayer"))
-	if err != nil || id.Principal != "idp:relayer" {
+	v := verifier(t, func(c *jwt.Config) { c.Claim, c.Prefix = "client_id", "idp:" })
+	if id, err := v.Check(t.Context(), good(t, "client_id", "relayer")); err != nil || id.Principal != "idp:relayer" {
 		t.Errorf("got %+v, %v", id, err)
 	}
 }
@@ -309,18 +296,6 @@ func TestASettingThatIsWrongStopsTheStart(t *testing.T) {
 	}
 }
 
-// eventually waits until a token that the new key set is good for is taken.
-func eventually(t *testing.T, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !is(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("the new key set did not come into force")
-		}
-	}
-}
-
 func TestAKeySetInAFileIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.json")
 	write(t, path, set(t, "p256"))
@@ -329,7 +304,7 @@ func TestAKeySetInAFileIsReadAgain(t *testing.T) {
 	v := open(t, cfg)
 	other := sign(t, "ES256", signers()["other"], "other", claims())
 	write(t, path, set(t, "other"))
-	eventually(t, func() bool { _, err := v.Check(t.Context(), other); return err == nil })
+	wait.Until(t, "the new key set to be in force", func() bool { _, err := v.Check(t.Context(), other); return err == nil })
 	if _, err := v.Check(t.Context(), good(t)); !errors.Is(err, jwt.ErrSignature) {
 		t.Errorf("the old key: got %v", err)
 	}
@@ -362,7 +337,7 @@ func TestAKeySetAtAURL(t *testing.T) {
 	}
 	text := set(t, "p256")
 	answer.Store(&text)
-	eventually(t, func() bool { _, err := v.Check(t.Context(), good(t)); return err == nil })
+	wait.Until(t, "the new key set to be in force", func() bool { _, err := v.Check(t.Context(), good(t)); return err == nil })
 	answer.Store(nil)
 	for before := asked.Load(); asked.Load() < before+3; {
 		if _, err := v.Check(t.Context(), good(t)); err != nil {

@@ -14,47 +14,27 @@ var start = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
 
 func TestABucketLetsABurstThroughAndThenItsRate(t *testing.T) {
-	var b bucket
-	r := Rate{PerSecond: 10, Burst: 5}
-	for i := range 5 {
-		if _, ok := b.take(r, 1, at(0)); !ok {
-			t.Fatalf("number %d of the burst is refused", i+1)
+	type step struct {
+		rate Rate
+		n    int
+		at   float64
+		wait time.Duration // 0: it is granted; below 0: it never will be
+	}
+	ten, wider := Rate{PerSecond: 10, Burst: 5}, Rate{PerSecond: 100, Burst: 10}
+	for name, steps := range map[string][]step{
+		"a burst":                 {{ten, 1, 0, 0}, {ten, 4, 0, 0}, {ten, 1, 0, 100 * time.Millisecond}},
+		"a refusal costs nothing": {{ten, 5, 0, 0}, {ten, 1, 0, 100 * time.Millisecond}, {ten, 1, 0, 100 * time.Millisecond}, {ten, 1, 0.1, 0}},
+		"several at once":         {{ten, 5, 0, 0}, {ten, 3, 0.1, 200 * time.Millisecond}, {ten, 3, 0.3, 0}},
+		"a long pause":            {{ten, 5, 0, 0}, {ten, 6, 1000, -1}, {ten, 5, 1000, 0}},
+		"no limit meanwhile":      {{Rate{PerSecond: 1, Burst: 1}, 1, 0, 0}, {Rate{}, 1000, 0, 0}, {Rate{PerSecond: 100, Burst: 1}, 1, 0, 10 * time.Millisecond}},
+		"a wider one has to fill": {{Rate{PerSecond: 100, Burst: 1}, 1, 0, 0}, {wider, 10, 1, 90 * time.Millisecond}, {wider, 10, 1.1, 0}},
+	} {
+		var b bucket
+		for i, s := range steps {
+			if wait, ok := b.take(s.rate, s.n, at(s.at)); ok != (s.wait == 0) || s.wait > 0 && wait != s.wait {
+				t.Errorf("%s, step %d: got %v after %v, want a wait of %v", name, i+1, ok, wait, s.wait)
+			}
 		}
-	}
-	for range 3 { // being refused costs nothing
-		if wait, ok := b.take(r, 1, at(0)); ok || wait != 100*time.Millisecond {
-			t.Errorf("got %v after %v, want a refusal for 100ms", ok, wait)
-		}
-	}
-	if wait, ok := b.take(r, 3, at(0.1)); ok || wait != 200*time.Millisecond {
-		t.Errorf("three at once: got %v after %v, want a refusal for 200ms", ok, wait)
-	}
-	if _, ok := b.take(r, 1, at(0.1)); !ok {
-		t.Error("refused after the wait it was told")
-	}
-	if _, ok := b.take(r, 6, at(1000)); ok {
-		t.Error("more than a burst at once")
-	}
-	if _, ok := b.take(r, 5, at(1000)); !ok {
-		t.Error("a full burst is refused after a long pause")
-	}
-}
-
-func TestABucketFollowsARateThatChanges(t *testing.T) {
-	var b bucket
-	b.take(Rate{PerSecond: 1, Burst: 1}, 1, at(0))
-	if _, ok := b.take(Rate{}, 1000, at(0)); !ok {
-		t.Error("refused although there is no limit")
-	}
-	if wait, ok := b.take(Rate{PerSecond: 100, Burst: 1}, 1, at(0)); ok || wait != 10*time.Millisecond {
-		t.Errorf("got %v after %v, want a refusal for 10ms by the new rate", ok, wait)
-	}
-	wider := Rate{PerSecond: 100, Burst: 10}
-	if wait, ok := b.take(wider, 10, at(1)); ok || wait != 90*time.Millisecond {
-		t.Errorf("got %v after %v, want a refusal for 90ms: the wider bucket has to fill", ok, wait)
-	}
-	if _, ok := b.take(wider, 10, at(1.1)); !ok {
-		t.Error("the new burst is refused")
 	}
 }
 
@@ -86,25 +66,18 @@ func TestNoMoreIsGrantedThanRateAndBurst(t *testing.T) {
 
 func TestAPrincipalHasSoManyConnectionsAndNoMore(t *testing.T) {
 	p := NewPrincipals()
-	first, ok := p.Enter("ada", 2, at(0))
-	if !ok {
-		t.Fatal("the first is refused")
-	}
-	if _, ok := p.Enter("ada", 2, at(0)); !ok {
-		t.Fatal("the second is refused")
-	}
-	if _, ok := p.Enter("ada", 2, at(0)); ok {
-		t.Error("a third one gets in")
-	}
-	if _, ok := p.Enter("bob", 2, at(0)); !ok {
-		t.Error("the connections of one keep another out")
-	}
-	first.Leave(at(1))
-	if _, ok := p.Enter("ada", 2, at(1)); !ok {
-		t.Error("the slot of one that left is not free")
-	}
-	if _, ok := p.Enter("ada", 0, at(1)); !ok {
-		t.Error("refused without a limit")
+	first, _ := p.Enter("ada", 2, at(0))
+	for i, c := range []struct {
+		name       string
+		most       int
+		left, want bool // the first has left; it comes in
+	}{{"ada", 2, false, true}, {"ada", 2, false, false}, {"bob", 2, false, true}, {"ada", 2, true, true}, {"ada", 0, false, true}} {
+		if c.left {
+			first.Leave(at(1))
+		}
+		if _, ok := p.Enter(c.name, c.most, at(1)); ok != c.want {
+			t.Errorf("number %d, %s with %d at most: %v", i+2, c.name, c.most, ok)
+		}
 	}
 }
 
@@ -225,20 +198,21 @@ func TestSocketsThatWaitToBeLetInAreBounded(t *testing.T) {
 
 func TestNewSocketsOfAnAddressHaveARate(t *testing.T) {
 	a := NewAddresses(AddressConfig{Sockets: Rate{PerSecond: 1, Burst: 2}})
-	for i, want := range []Refusal{Granted, Granted, TooFast} {
-		p, why := a.Arrive(tcp("2001:db8:0:1::"+fmt.Sprint(i)), at(0)) // of one subscriber
-		if why != want {
-			t.Errorf("socket %d: got %d, want %d", i+1, why, want)
+	for i, c := range []struct {
+		from string
+		at   float64
+		want Refusal
+	}{ // a subscriber has a network
+		{"2001:db8:0:1::1", 0, Granted}, {"2001:db8:0:1::2", 0, Granted}, {"2001:db8:0:1::3", 0, TooFast},
+		{"2001:db8:0:2::1", 0, Granted}, {"2001:db8:0:1::1", 1, Granted},
+	} {
+		p, why := a.Arrive(tcp(c.from), at(c.at))
+		if why != c.want {
+			t.Errorf("socket %d: got %d, want %d", i+1, why, c.want)
 		}
 		if p != nil {
-			p.Leave(at(0))
+			p.Leave(at(c.at))
 		}
-	}
-	if _, why := a.Arrive(tcp("2001:db8:0:2::1"), at(0)); why != Granted {
-		t.Error("one subscriber's sockets keep another's out")
-	}
-	if _, why := a.Arrive(tcp("2001:db8:0:1::1"), at(1)); why != Granted {
-		t.Error("refused after a second")
 	}
 }
 
