@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 )
 
 var server *redistest.Server
@@ -21,7 +21,7 @@ var server *redistest.Server
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
 
 // patience is the safety net of every wait for something that must happen.
-const patience = 45 * time.Second
+const patience = wait.Patience
 
 // rig is a guard with its metrics and its log.
 type rig struct {
@@ -54,26 +54,11 @@ func start(t *testing.T, locks Locks, change ...func(*Config)) *rig {
 	return r
 }
 
-// counted fails unless counters have these values, and histograms these sums. Their names
-// are without noncegate_guard_, and with the value of a label in braces.
+// counted fails unless counters have these values. Their names are without noncegate_guard_.
 func (r *rig) counted(want map[string]float64) {
 	r.Helper()
-	families, err := r.reg.Gather()
-	expect.Must(r, err)
-	got := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "noncegate_guard_")
-			for _, l := range m.GetLabel() {
-				name += "{" + l.GetValue() + "}"
-			}
-			got[name] = m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
-		}
-	}
 	for name, want := range want {
-		if got, ok := got[name]; !ok || got != want {
-			r.Errorf("%s is %v, want %v", name, got, want)
-		}
+		expect.Metrics(r, r.reg, map[string]float64{"guard_" + name: want})
 	}
 }
 

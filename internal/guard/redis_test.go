@@ -72,21 +72,15 @@ func TestRedisAndMemoryDoTheSame(t *testing.T) {
 func TestARedisThatHangsOrIsAwayLetsNobodyThroughAndServesAgain(t *testing.T) {
 	r := start(t, NewRedis(client(t, server), "test"), func(c *Config) { c.Timeout = time.Second })
 	held := r.take("held", time.Minute, Granted)
-	must := func(what string, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-	must("pause", server.Pause())
+	expect.Must(t, server.Pause())
 	r.take("k", time.Second, Unanswered)
 	r.end(held) // fails, and its call is answered nevertheless
-	must("resume", server.Resume())
+	expect.Must(t, server.Resume())
 	// The take may have reached Redis; then it is given back, or ends by itself.
 	r.again("k")
-	must("kill", server.Kill())
+	expect.Must(t, server.Kill())
 	r.take("k", time.Second, Unanswered)
-	must("restart", server.Restart())
+	expect.Must(t, server.Restart())
 	r.again("k")
 }
 

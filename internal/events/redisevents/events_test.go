@@ -10,14 +10,8 @@ import (
 
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 )
-
-func do(t testing.TB, what string, f func() error) {
-	t.Helper()
-	if err := f(); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
 
 func TestWhatANodeCommitsComesToTheOthersOnceAndInOrderAndNotToItself(t *testing.T) {
 	a, b := begin(t, server.URL(), "order", "a"), begin(t, server.URL(), "order", "b")
@@ -65,7 +59,7 @@ func TestOnlyWhatSomebodyNeedsIsSubscribedTo(t *testing.T) {
 	b := begin(t, server.URL(), "needs", "b")
 	opens := func(want int) {
 		t.Helper()
-		await(t, fmt.Sprintf("%d channels", want), func() bool {
+		wait.Until(t, fmt.Sprintf("%d channels", want), func() bool {
 			open, err := client.PubSubShardChannels(t.Context(), "noncegate:{needs:*").Result()
 			return err == nil && len(open) == want
 		})
@@ -85,7 +79,7 @@ func TestNobodyIsLeftOutWhoWasToldThatHeIsThere(t *testing.T) {
 	a, b := begin(t, server.URL(), "there", "a"), begin(t, server.URL(), "there", "b")
 	for i := range 10 {
 		s := fmt.Sprintf("signer-%d", i)
-		await(t, "a to know that nobody needs it", func() bool { return !a.p.Wanted(s) })
+		wait.Until(t, "a to know that nobody needs it", func() bool { return !a.p.Wanted(s) })
 		b.asks(s)
 		a.commits(s, 1, 1)
 		b.has(s, 1)
@@ -98,7 +92,7 @@ func TestWhatWasDroppedIsToldAlsoIfNothingFollows(t *testing.T) {
 	a.commits("x", 1, 1)
 	b.has("x", 1)
 	a.p.Missed("x", 3)
-	await(t, "the loss to be told", func() bool { return b.missedOf("x") == 3 })
+	wait.Until(t, "the loss to be told", func() bool { return b.missedOf("x") == 3 })
 	if b.missedOf("y") != 0 {
 		t.Error("subscribers to another signer were told")
 	}
@@ -115,16 +109,16 @@ func TestAHungRedisDelaysNobodyAndLosesOnlyWhatItSays(t *testing.T) {
 	b.asks("x")
 	a.commits("x", 1, 10)
 	b.has("x", 10)
-	do(t, "pause", server.Pause)
+	expect.Must(t, server.Pause())
 	const total = 3 * maxQueued
 	a.commits("x", 11, total) // it comes back, and drops what finds no room
-	await(t, "a to notice", func() bool { return !a.p.Well() })
-	await(t, "b to notice", func() bool { return !b.l.Well() && b.missedOf("x") > 0 })
+	wait.Until(t, "a to notice", func() bool { return !a.p.Well() })
+	wait.Until(t, "b to notice", func() bool { return !b.l.Well() && b.missedOf("x") > 0 })
 	if waiting, capacity := a.p.Waiting(); waiting > capacity || a.p.metrics.dropped.Load() == 0 {
 		t.Errorf("%d wait of %d, and %d are dropped", waiting, capacity, a.p.metrics.dropped.Load())
 	}
-	do(t, "resume", server.Resume)
-	await(t, "both to be well", func() bool { return a.p.Well() && b.l.Well() })
+	expect.Must(t, server.Resume())
+	wait.Until(t, "both to be well", func() bool { return a.p.Well() && b.l.Well() })
 	a.commits("x", total+1, total+1)
 	got := b.has("x", total+1)
 	if !ascending(got) {
@@ -140,14 +134,14 @@ func TestAfterARestartOfRedisEventsGoOnAndTheLossIsTold(t *testing.T) {
 	b.asks("x")
 	a.commits("x", 1, 5)
 	b.has("x", 5)
-	do(t, "kill", server.Kill)
-	await(t, "b to tell", func() bool { return b.missedOf("x") > 0 })
+	expect.Must(t, server.Kill())
+	wait.Until(t, "b to tell", func() bool { return b.missedOf("x") > 0 })
 	a.commits("x", 6, 8)
-	await(t, "a to notice", func() bool { return a.p.metrics.failed.Load() >= 3 })
+	wait.Until(t, "a to notice", func() bool { return a.p.metrics.failed.Load() >= 3 })
 	b.l.Await(t.Context()) // a client that subscribes now is not kept waiting
 	before := b.missedOf("x")
-	do(t, "restart", server.Restart)
-	await(t, "the loss to be told again", func() bool { return b.missedOf("x") >= before+3 })
+	expect.Must(t, server.Restart())
+	wait.Until(t, "the loss to be told again", func() bool { return b.missedOf("x") >= before+3 })
 	a.commits("x", 9, 9)
 	if got := fmt.Sprint(b.has("x", 9)); got != "[1 2 3 4 5 9]" {
 		t.Errorf("got %s", got)
@@ -166,7 +160,7 @@ func TestWhoLeavesIsNoLossAndWhoComesIsHeard(t *testing.T) {
 	if n := b.missedOf("x"); n != 0 {
 		t.Errorf("missed %d", n)
 	}
-	await(t, "a to be a node that is silent", func() bool { return b.l.Silent([]string{"a", "c"}) == 1 })
+	wait.Until(t, "a to be a node that is silent", func() bool { return b.l.Silent([]string{"a", "c"}) == 1 })
 }
 
 func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
@@ -176,7 +170,7 @@ func TestWhatOthersPublishIsCountedAndIgnored(t *testing.T) {
 	name := a.p.names[channelOf("x")]
 	for i, text := range []string{"hello", "noncegate1 o n 1\n{", "noncegate1 o n x"} {
 		expect.Must(t, client.SPublish(t.Context(), name, text).Err())
-		await(t, "it to be counted", func() bool { return b.l.metrics.garbled.Load() == int64(i+1) })
+		wait.Until(t, "it to be counted", func() bool { return b.l.metrics.garbled.Load() == int64(i+1) })
 	}
 	a.commits("x", 1, 2)
 	b.has("x", 2)
@@ -201,7 +195,7 @@ func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 	// round commits one event of each signer, until all have come once more.
 	round := func() {
 		t.Helper()
-		await(t, "an event of every signer", func() bool {
+		wait.Until(t, "an event of every signer", func() bool {
 			version++
 			from := version
 			for _, s := range signers {
@@ -235,15 +229,15 @@ func TestEventsComeByAClusterAlsoWhileItMoves(t *testing.T) {
 	expect.Must(t, err)
 	from, err := c.Owner(t.Context(), int(slot))
 	expect.Must(t, err)
-	do(t, "move", func() error { return c.Move(t.Context(), int(slot), from, (from+1)%3) })
+	expect.Must(t, c.Move(t.Context(), int(slot), from, (from+1)%3))
 	round()
-	await(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })
+	wait.Until(t, "the loss to be told", func() bool { return b.missedOf(moved) > 0 })
 
-	do(t, "kill", c.Servers[2].Kill)
-	await(t, "both to notice", func() bool { return !b.l.Well() && !a.p.Well() })
-	do(t, "restart", c.Servers[2].Restart)
+	expect.Must(t, c.Servers[2].Kill())
+	wait.Until(t, "both to notice", func() bool { return !b.l.Well() && !a.p.Well() })
+	expect.Must(t, c.Servers[2].Restart())
 	round()
-	await(t, "both to be well", func() bool { return b.l.Well() && a.p.Well() })
+	wait.Until(t, "both to be well", func() bool { return b.l.Well() && a.p.Well() })
 	for _, s := range signers {
 		if got := b.of(s); !ascending(got) || int64(len(got))+b.missedOf(s) < version {
 			t.Errorf("%s: %v of %d, missed %d", s, got, version, b.missedOf(s))

@@ -10,21 +10,19 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/redisdb"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 
 var server *redistest.Server
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m, &server)) }
-
-const patience = 45 * time.Second // a net; nothing waits for it when things work
 
 // node is a publisher and a listener, with a sink of its own.
 type node struct {
@@ -43,7 +41,7 @@ type node struct {
 func begin(t testing.TB, url, database, name string) *node {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	db, err := redisdb.Open(ctx, url, log)
 	expect.Must(t, err)
@@ -55,7 +53,7 @@ func begin(t testing.TB, url, database, name string) *node {
 }
 
 func (n *node) end() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	for _, err := range []error{n.l.Stop(ctx), n.p.Stop(ctx), n.l.Stop(ctx), n.p.Stop(ctx)} {
 		expect.Check(n, err)
@@ -92,7 +90,7 @@ func (n *node) asks(signers ...string) {
 	n.want = signers
 	n.mu.Unlock()
 	n.l.InterestChanged(func() (bool, []string) { return false, signers })
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), wait.Patience)
 	defer cancel()
 	n.l.Await(ctx)
 	if ctx.Err() != nil {
@@ -122,22 +120,10 @@ func (n *node) missedOf(signer string) int64 {
 	return n.missed[signer]
 }
 
-// await waits until done, which is asked now and then.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); !done(); <-tick.C {
-		if time.Since(began) > patience {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
-
 // has waits until the last version of a signer has come, and returns all.
 func (n *node) has(signer string, last int64) []int64 {
 	n.Helper()
-	await(n, fmt.Sprintf("version %d of %s", last, signer), func() bool {
+	wait.Until(n, fmt.Sprintf("version %d of %s", last, signer), func() bool {
 		got := n.of(signer)
 		return len(got) > 0 && got[len(got)-1] == last
 	})

@@ -26,7 +26,7 @@ func Check(t testing.TB, err error) {
 	}
 }
 
-// Metric is the value of a counter or gauge, written as name{label value}{…} without the
+// Metric is the value of a counter or gauge, or the sum of a histogram, written as name{label value}{…} without the
 // prefix. A label "chain", which each series of a chain has, is left out.
 func Metric(t testing.TB, from prometheus.Gatherer, series string) float64 {
 	t.Helper()
@@ -41,7 +41,7 @@ func Metric(t testing.TB, from prometheus.Gatherer, series string) float64 {
 				}
 			}
 			if name == series {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetHistogram().GetSampleSum()
 			}
 		}
 	}
