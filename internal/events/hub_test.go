@@ -264,27 +264,6 @@ func TestAPlaceForWhatNobodyWatchesComesBack(t *testing.T) {
 	h.Unreserve(0)
 }
 
-func TestWatchedFollowsSubscriptions(t *testing.T) {
-	h := newHub(t, 1)
-	if h.Watched("a") {
-		t.Error("watched by nobody")
-	}
-	some := h.subscribe(new(recorder), "a", "b")
-	if !h.Watched("a") || h.Watched("c") {
-		t.Error("watched must be a and b only")
-	}
-	all := h.subscribe(new(recorder))
-	some.Close()
-	some.Close()
-	if !h.Watched("a") || !h.Watched("c") {
-		t.Error("one still wants all")
-	}
-	all.Close()
-	if h.Watched("a") || h.open.Load() != 0 || len(h.wants[Everywhere].bySigner) != 0 {
-		t.Error("something is left of closed subscriptions")
-	}
-}
-
 func TestNothingIsOfferedAfterClose(t *testing.T) {
 	h := newHub(t, 1000)
 	var closed atomic.Bool

@@ -139,36 +139,48 @@ func TestNothingIsDeliveredBeforeTheStartAndWhatIsLostUntilThenIsSaid(t *testing
 	}
 }
 
-func TestTheInterestIsWhatClientsWantTogether(t *testing.T) {
+func TestTheInterestIsWhatClientsWantTogetherAndNodesWatchToo(t *testing.T) {
 	h := newHub(t, 1)
 	var calls atomic.Int64
 	h.OnInterest(func() { calls.Add(1); h.Interest() }) // no lock of the hub is held
-	want := func(said int64, want string) {
+	want := func(said int64, want, watched string) {
 		t.Helper()
 		if got := fmt.Sprint(h.Interest()); got != want || calls.Load() != said {
 			t.Errorf("interest %s, told %d times; want %s and %d", got, calls.Load(), want, said)
 		}
+		got := ""
+		for _, signer := range []string{"a", "b", "x"} {
+			if h.Watched(signer) {
+				got += signer
+			}
+		}
+		if got != watched {
+			t.Errorf("%q are watched, want %q", got, watched)
+		}
 	}
-	want(0, "{false []}")
+	want(0, "{false []}", "")
 	first := h.subscribe(new(recorder), "b", "a", "b")
-	want(1, "{false [a b]}")
+	want(1, "{false [a b]}", "ab")
 	second := h.subscribe(new(recorder), "a")
-	want(1, "{false [a b]}") // as before
+	want(1, "{false [a b]}", "ab") // as before
 	first.Close()
 	first.Close()
-	want(2, "{false [a]}")
+	want(2, "{false [a]}", "a")
 	node := h.subscribeTo(Here, new(recorder), "x")
-	want(2, "{false [a]}")
+	want(2, "{false [a]}", "ax")
 	node.Close()
 	all := h.subscribe(new(recorder))
-	want(3, "{true []}")
+	want(3, "{true []}", "abx")
 	more := h.subscribe(new(recorder), "more")
 	more.Close()
-	want(3, "{true []}")
+	want(3, "{true []}", "abx")
 	all.Close()
-	want(4, "{false [a]}")
+	want(4, "{false [a]}", "a")
 	second.Close()
-	want(5, "{false []}")
+	want(5, "{false []}", "")
+	if h.open.Load() != 0 || len(h.wants[Everywhere].bySigner) != 0 {
+		t.Error("something is left of closed subscriptions")
+	}
 }
 
 func TestMoreSignersThanOneSubscriptionMayNameAreAll(t *testing.T) {
