@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,56 +13,6 @@ import (
 	"noncegate/nonce"
 	"noncegate/wire"
 )
-
-func TestOpsGoOutAsTheClientSaidThem(t *testing.T) {
-	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		hash, _ := nonce.ParseTxHash("0x" + strings.Repeat("ab", 32))
-		for _, c := range []struct {
-			op   *nonce.Op
-			want string
-		}{
-			{&nonce.Op{Kind: nonce.KindAllocate, Signer: `s"\`, Count: 3, RequestID: "r", Hold: 2 * time.Second},
-				`nonce_allocate {"signer":"s\"\\","count":3,"requestId":"r","holdMs":2000}`},
-			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash},
-				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
-			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"},
-				`nonce_markRecyclable {"signer":"s","nonce":0,"reason":"r","attempt":1}`},
-			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", RecordFirst: true},
-				`nonce_allocate {"signer":"s","count":1,"requestId":"r","recordFirst":true}`},
-			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2}, `nonce_markUsed {"signer":"s","nonce":4,"attempt":2}`},
-			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Unsent: true},
-				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"unsent":true}`},
-			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 2, Forwarded: true, TxHash: hash},
-				`nonce_markRecyclable {"signer":"s","nonce":4,"attempt":2,"forwarded":true,"txHash":"` + hash.String() + `"}`},
-			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 7, MarkAny: true},
-				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"0000000000000007","markAny":true}`},
-			{&nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: hash, Forwarded: true, Take: true, MaxOpen: 9},
-				`nonce_markSigned {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","forwarded":true,"take":true,"maxOpen":9}`},
-			{&nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 2, Hold: 2 * time.Second, Principal: 7},
-				`nonce_extend {"signer":"s","nonce":4,"holdMs":2000,"attempt":2,"principal":"0000000000000007"}`},
-			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: -1, RequestID: "r", Principal: 7},
-				`nonce_repair {"signer":"s","requestId":"r","principal":"0000000000000007"}`},
-			{&nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 0, RequestID: "r", Hold: time.Second},
-				`nonce_repair {"signer":"s","nonce":0,"holdMs":1000,"requestId":"r"}`},
-			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 0}, `nonce_setFloor {"signer":"s","floor":0}`},
-			{&nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1, RequestID: "r", Principal: 0xab},
-				`nonce_allocate {"signer":"s","count":1,"requestId":"r","principal":"00000000000000ab"}`},
-			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, MarkAny: true}, // nobody is told apart
-				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2}`},
-			{&nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 2, TxHash: hash, Principal: 1 << 63, MarkAny: true},
-				`nonce_markUsed {"signer":"s","nonce":4,"txHash":"` + hash.String() + `","attempt":2,"principal":"8000000000000000","markAny":true}`},
-			{&nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Principal: 7},
-				`nonce_markRecyclable {"signer":"s","nonce":0,"attempt":1,"principal":"0000000000000007"}`},
-			{&nonce.Op{Kind: nonce.KindSetFloor, Signer: "s", Floor: 1, Principal: 7}, `nonce_setFloor {"signer":"s","floor":1,"principal":"0000000000000007"}`},
-		} {
-			w.forward("a", c.op)
-			r := <-f.Requests
-			if got := r.Method + " " + string(r.Params); got != c.want {
-				t.Errorf("got  %s\nwant %s", got, c.want)
-			}
-		}
-	})
-}
 
 func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 	const signers, each = 8, 300

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func TestStories(t *testing.T) {
 			if hosts == nil {
 				hosts = []string{"a"}
 			}
-			s := &story{world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*nonce.Op{}}
+			s := &story{world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*nonce.Op{}, whole: map[*nonce.Op]bool{}}
 			script.Play(s.step)
 		})
 	})
@@ -40,7 +41,8 @@ type story struct {
 	peers  map[string]*far // the link to each host that was made last
 	asked  []question      // requests, by number from 1
 	ops    map[string]*nonce.Op
-	events int // of the sink, that were shown
+	whole  map[*nonce.Op]bool // of these all is shown that came of them
+	events int                // of the sink, that were shown
 	losses int
 	await  chan struct{}
 	cancel context.CancelFunc
@@ -102,7 +104,9 @@ func (s *story) happened() (shown []string) {
 		if b.op.Err != nil {
 			why = ": " + s.known(b.op.Err.Error())
 		}
-		if len(b.op.Nonces) > 0 {
+		if s.whole[b.op] {
+			why = ": " + written(reflect.ValueOf(came(b.op)))
+		} else if len(b.op.Nonces) > 0 {
 			why = fmt.Sprint(": nonces ", b.op.Nonces)
 		}
 		for name, op := range s.ops {
@@ -126,10 +130,10 @@ var verdicts = map[nonce.Verdict]string{
 	nonce.Answered: "answered", nonce.Bounced: "not done", nonce.Doubtful: "in doubt", nonce.Expired: "too late",
 }
 
-// known is a text with the names of ops in place of the request ids they were given.
+// known is a text with the names of hand-outs in place of the request ids they were given.
 func (s *story) known(text string) string {
 	for name, op := range s.ops {
-		if op.RequestID != "" {
+		if op.RequestID != "" && !s.whole[op] {
 			text = strings.ReplaceAll(text, op.RequestID, "fwd-"+name)
 		}
 	}
@@ -161,6 +165,7 @@ var steps = map[string]*stepDo{
 		time.Sleep(d)
 	}),
 	"forward": {2, (*story).send},
+	"op":      {3, (*story).sendOp},
 	"answer": quiet(2, func(s *story, a []string) {
 		r := s.asked[s.number(a[0])-1]
 		r.at.Answer(r.received, json.RawMessage(strings.Join(a[1:], " ")))
@@ -290,4 +295,92 @@ func (s *story) send(a []string) string {
 	}
 	expect.Check(s.t, err)
 	return ""
+}
+
+// sendOp forwards an op of a kind with fields, of signer s where it is not said.
+func (s *story) sendOp(a []string) string {
+	op := &nonce.Op{Signer: "s", Completion: new(caller)}
+	for op.Kind = nonce.KindAllocate; op.Kind.String() != a[2]; op.Kind++ {
+		if op.Kind > nonce.KindRepair {
+			s.t.Fatalf("no kind %s", a[2])
+		}
+	}
+	for _, word := range a[3:] {
+		name, text, _ := strings.Cut(word, "=")
+		var err error
+		switch field := reflect.ValueOf(op).Elem().FieldByName(name).Addr().Interface().(type) {
+		case *nonce.TxHash:
+			*field, err = nonce.ParseTxHash(text)
+		case *time.Duration:
+			*field, err = time.ParseDuration(text)
+		case *string:
+			*field = text
+		default:
+			_, err = fmt.Sscan(text, field)
+		}
+		expect.Must(s.t, err)
+	}
+	s.ops[a[0]], s.whole[op] = op, true
+	s.forward(a[1], op)
+	return ""
+}
+
+// came is what came of an op.
+func came(op *nonce.Op) any {
+	if op.Err != nil {
+		return op.Err
+	}
+	return struct {
+		Nonces, Attempts []int64
+		Attempt, Token   int64
+		Status           nonce.Status
+		Until            time.Time
+		Left             time.Duration
+		Hashes           nonce.TxHashes
+		Replaced         nonce.TxHash
+		Floor, Next      int64
+		Before           *nonce.Before
+		Earlier          []*nonce.Earlier
+		Offer            *nonce.Offer
+	}{
+		op.Nonces, op.Attempts, op.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft, op.Hashes, op.Replaced, op.Floor, op.Next, op.Before, op.Earlier, op.Offer,
+	}
+}
+
+// written is a value without its fields that are zero.
+func written(v reflect.Value) string {
+	switch of := v.Interface().(type) {
+	case time.Time:
+		return of.Format(time.RFC3339Nano)
+	case nonce.TxHashes:
+		all := make([]string, of.Len())
+		for i := range all {
+			all[i] = of.At(i).String()
+		}
+		return fmt.Sprint(all)
+	case fmt.Stringer:
+		return of.String()
+	case error:
+		if !strings.HasPrefix(v.Type().Elem().PkgPath(), "noncegate") {
+			return of.Error()
+		}
+	}
+	var parts []string
+	switch v.Kind() {
+	case reflect.Pointer:
+		return written(v.Elem())
+	case reflect.Slice:
+		for i := range v.Len() {
+			parts = append(parts, written(v.Index(i)))
+		}
+		return fmt.Sprint(parts)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !v.Field(i).IsZero() {
+				parts = append(parts, v.Type().Field(i).Name+" "+written(v.Field(i)))
+			}
+		}
+		return v.Type().Name() + "{" + strings.Join(parts, ", ") + "}"
+	}
+	return fmt.Sprint(v)
 }
