@@ -7,7 +7,6 @@
 package storetest
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -29,7 +28,15 @@ type Database struct {
 
 // Run runs the suite. open makes an empty database with at least two shards.
 func Run(t *testing.T, open func(t *testing.T) Database) {
-	for _, rule := range slices.Concat(nodeRules, shardRules, commitRules, loadRules, lockedRules, dueRules, watchRules, listRules, figureRules, holderRules, sentRules) {
+	all := slices.Concat(written, holderRules)
+	for _, file := range []string{"nodes", "shards", "commits", "locked", "watch", "lists", "figures", "sent"} {
+		all = append(all, scripted(t, file+".txt")...)
+	}
+	run(t, open, all)
+}
+
+func run(t *testing.T, open func(t *testing.T) Database, rules []rule) {
+	for _, rule := range rules {
 		t.Run(rule.name, func(t *testing.T) {
 			db := open(t)
 			f := &fixture{T: t, Store: db.Open(t), db: db}
@@ -160,30 +167,4 @@ func (f *fixture) now() time.Time {
 // first is the write with which a signer begins: one hold.
 func (f *fixture) first(term lease.ShardTerm, name string) nonce.Write {
 	return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Signer: nonce.Signer{Version: 1, Next: 1, Live: []nonce.Entry{f.hold(0, 1, time.Hour)}}}
-}
-
-// after is a write on what is stored: one more hold.
-func (f *fixture) after(term lease.ShardTerm, name string) nonce.Write {
-	f.Helper()
-	s := f.read(name).Signer
-	s.Version++
-	s.Live = append(slices.Clone(s.Live), f.hold(s.Next, 1, time.Hour))
-	s.Next++
-	return nonce.Write{Name: name, Term: term, Generation: f.Generation(), Signer: s}
-}
-
-// unchanged wants what is stored of a signer to be as it was.
-func (f *fixture) unchanged(name string, was nonce.LoadedSigner) {
-	f.Helper()
-	got := f.read(name)
-	if got.Signer.Version != was.Signer.Version || got.Signer.Next != was.Signer.Next || got.Token != was.Token || !slices.Equal(got.Signer.Live, was.Signer.Live) {
-		f.Errorf("%s is %+v, and was %+v", name, got, was)
-	}
-}
-
-func (f *fixture) aborted(err, want error) {
-	f.Helper()
-	if nonce.OutcomeOf(err) != nonce.Aborted || !errors.Is(err, want) {
-		f.Errorf("got %v, want that nothing happened: %v", err, want)
-	}
 }
