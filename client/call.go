@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"noncegate/internal/rpcconn"
 	"noncegate/wire"
 )
 
@@ -26,8 +27,8 @@ type op struct {
 	requestID string // only to be named in errors
 	signer    string // for the route to its owner, "" when not known
 	repeat    repeat
-	patient   bool                // not bounded by MaxElapsed
-	live      func(*conn, answer) // called by the reader before it reads on
+	patient   bool        // not bounded by MaxElapsed
+	sub       rpcconn.Sub // what it opens a subscription for, or nil
 
 	owner    string // where not_owner sent this call
 	hint     string // where unavailable says the owner is; see owners.try
@@ -42,7 +43,7 @@ func (c *Client) do(ctx context.Context, o *op) (answer, error) {
 		defer cancel()
 	}
 	h := history{op: o}
-	pace := c.cfg.pace(c.cfg.RetryMax)
+	pace := rpcconn.Pace(c.cfg.BackoffMin, c.cfg.RetryMax)
 	for {
 		a, via, err := c.try(ctx, o)
 		if err == nil {
@@ -63,18 +64,45 @@ func (c *Client) do(ctx context.Context, o *op) (answer, error) {
 }
 
 // try sends the call once, over the connection it returns.
-func (c *Client) try(ctx context.Context, o *op) (answer, *conn, error) {
+func (c *Client) try(ctx context.Context, o *op) (answer, *rpcconn.Conn, error) {
 	via, err := c.pick(ctx, o)
 	if err != nil {
 		return answer{}, nil, &NotSentError{Err: err}
 	}
-	a, err := via.roundTrip(ctx, o)
+	a, err := o.roundTrip(ctx, via)
 	return a, via, err
+}
+
+// answer is the result of a call that was answered.
+type answer struct {
+	result wire.Raw
+	sentAt time.Time // of the try that was answered
+}
+
+// roundTrip makes the call over a connection. The error is a *refusal, a *lostError or a
+// *NotSentError.
+func (o *op) roundTrip(ctx context.Context, via *rpcconn.Conn) (answer, error) {
+	a, err := via.Do(ctx, o.sub, rpcconn.Call{Method: o.method, Params: o.params})
+	if n, ok := errors.AsType[*rpcconn.NotSentError](err); ok {
+		return answer{}, &NotSentError{Err: n.Err, again: n.Again}
+	}
+	if err != nil {
+		return answer{}, &lostError{err}
+	}
+	m := &a.Messages[0]
+	if !m.Failed() {
+		return answer{m.Result, a.SentAt}, nil
+	}
+	refused := new(wire.Error)
+	if err := wire.Unmarshal(m.Error, refused); err != nil {
+		return answer{}, &lostError{fmt.Errorf("refusal: %w", err)}
+	}
+	return answer{}, &refusal{wire: refused, reason: reasons[refused.Code]}
 }
 
 // pick returns the connection to the owner of the call's signer where one is
 // known and reached, else the main one, waiting for it to be up.
-func (c *Client) pick(ctx context.Context, o *op) (*conn, error) {
+func (c *Client) pick(ctx context.Context, o *op) (*rpcconn.Conn, error) {
 	c.owners.take(o)
 	if url := c.owners.route(o); url != "" {
 		if via := c.owners.reach(ctx, url); via != nil {
@@ -82,7 +110,7 @@ func (c *Client) pick(ctx context.Context, o *op) (*conn, error) {
 		}
 		c.owners.forget(o)
 	}
-	return c.main.acquire(ctx)
+	return c.main.Acquire(ctx)
 }
 
 // atOnce is the pause before a try that needs none.
@@ -90,14 +118,14 @@ const atOnce = -1
 
 // react does what an error asks for, beyond another try, and returns how long
 // that one must wait at least.
-func (c *Client) react(o *op, via *conn, err error) time.Duration {
+func (c *Client) react(o *op, via *rpcconn.Conn, err error) time.Duration {
 	r, ok := errors.AsType[*refusal](err)
 	if !ok {
 		return 0
 	}
 	switch r.wire.Code {
 	case wire.CodeDraining:
-		via.leave()
+		via.Leave()
 		c.owners.forget(o)
 	case wire.CodeUnavailable:
 		if !r.outcomeUnknown() {
@@ -117,7 +145,7 @@ func (c *Client) react(o *op, via *conn, err error) time.Duration {
 // pause waits for d, when there is that much time.
 func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
-		return ctxError(ctx)
+		return rpcconn.Why(ctx)
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return errNoTime
@@ -126,7 +154,7 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return ctxError(ctx)
+		return rpcconn.Why(ctx)
 	case <-c.ctx.Done():
 		return ErrClosed
 	}

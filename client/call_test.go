@@ -32,21 +32,25 @@ func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-func TestPausesGrowAndAreSpread(t *testing.T) {
-	story(t, Config{BackoffMin: 100 * time.Millisecond, RetryMax: 400 * time.Millisecond}, func(t *testing.T, _ *network, c *Client, p *peer) {
+func TestPausesBetweenTriesGrowUpToTheLongest(t *testing.T) {
+	story(t, Config{MaxElapsed: -1, RetryMax: 400 * time.Millisecond}, func(t *testing.T, _ *network, c *Client, p *peer) {
 		wait := allocate(t, c, AllocateRequest{})
-		r := p.Next(wire.MethodAllocate)
-		for _, base := range []time.Duration{100, 200, 400, 400} {
+		r, longest := p.Next(wire.MethodAllocate), time.Duration(0)
+		for i := range 50 { // they are drawn: that all of 48 are below half of their bound does not happen
 			busy(p, r, 0)
 			refused := time.Now()
 			r = p.Next(wire.MethodAllocate)
-			base *= time.Millisecond
-			if pause := time.Since(refused); pause < base/2 || pause > base*3/2+1 {
-				t.Errorf("pause %v, want %v give or take a half", pause, base)
+			pause := time.Since(refused)
+			if bound := min(100*time.Millisecond<<min(i, 2), 400*time.Millisecond); pause > bound {
+				t.Errorf("pause %d is %v, want at most %v", i, pause, bound)
 			}
+			longest = max(longest, pause)
+		}
+		if longest < 200*time.Millisecond {
+			t.Errorf("the longest of 50 pauses is %v", longest)
 		}
 		p.Answer(r, held(1))
-		wait()
+		finish(t, wait)
 	})
 }
 

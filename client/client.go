@@ -4,21 +4,25 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
+
+	"noncegate/internal/rpcconn"
+	"noncegate/wire"
 )
 
 // Client is a connection to a gateway that is kept open. All methods may be
 // called by many goroutines.
 type Client struct {
 	cfg    Config
+	rpc    *rpcconn.Config
 	ctx    context.Context // ends with ErrClosed
 	cancel context.CancelCauseFunc
-	main   *link
+	main   *rpcconn.Kept
 	owners *owners
 
 	mu     sync.Mutex // guards what follows
 	closed bool
-	conns  map[*conn]struct{} // whose goroutines run
-	wg     sync.WaitGroup     // all goroutines; none is added once closed
+	wg     sync.WaitGroup // all goroutines; none is added once closed
 }
 
 // Dial connects to the gateway at url, such as "ws://localhost:8080/ws", trying
@@ -30,22 +34,49 @@ func Dial(ctx context.Context, url string, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, conns: make(map[*conn]struct{})}
+	c := &Client{cfg: cfg}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.rpc = c.connections()
 	c.owners = newOwners(c)
-	c.main = newLink(c)
-	var errs []error
-	for range cfg.URLs {
-		first, err := c.main.dialNext(ctx)
-		if err == nil {
-			c.main.publish(first)
-			c.spawn(func() { c.main.keep(first) })
-			return c, nil
-		}
-		errs = append(errs, err)
+	c.main = rpcconn.NewKept(c.rpc)
+	if err := c.main.Dial(ctx); err != nil {
+		return nil, err
 	}
-	c.Close()
-	return nil, errors.Join(errs...)
+	c.spawn(func() { c.main.Run(c.ctx, ErrClosed) })
+	return c, nil
+}
+
+const (
+	maxReplyBytes = 16 << 20    // a page of 1,000 allocations is below 1 MiB
+	longestAway   = time.Minute // what a gateway, or a proxy before it, may ask for
+)
+
+// connections are the settings of connections to a gateway.
+func (c *Client) connections() *rpcconn.Config {
+	cfg := &c.cfg
+	return &rpcconn.Config{
+		URLs: cfg.URLs, Header: cfg.Header, TLS: cfg.TLS, NetDial: cfg.NetDial,
+		DialTimeout: cfg.DialTimeout, ReadTimeout: cfg.ReadTimeout, WriteTimeout: cfg.WriteTimeout,
+		MaxInflight: cfg.MaxInflight, QueueLimit: cfg.QueueLimit,
+		MaxRequest: cfg.MaxMessageBytes, MaxAnswer: maxReplyBytes,
+		Event: wire.MethodSubscription, Unsubscribe: wire.MethodUnsubscribe, Strict: true,
+		BackoffMin: cfg.BackoffMin, BackoffMax: cfg.BackoffMax, MaxAway: longestAway,
+		NotDialled: notDialled, Lost: lost, Final: final, Changed: c.changed,
+	}
+}
+
+// changed writes what became of the main connection into the log.
+func (c *Client) changed(conn *rpcconn.Conn, err error) {
+	switch log := c.cfg.Logger; {
+	case conn == nil:
+		log.Info("not connected", "error", err)
+	case err == nil:
+		log.Info("connected", "url", conn.URL)
+	case errors.Is(err, rpcconn.ErrLeaving):
+		log.Info("gateway is draining", "url", conn.URL)
+	case !errors.Is(err, ErrClosed): // which nobody lost
+		log.Info("connection lost", "url", conn.URL, "error", err)
+	}
 }
 
 // Close ends all connections and goroutines of the client and waits for them.
@@ -55,17 +86,8 @@ func Dial(ctx context.Context, url string, cfg Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	var open []*conn
-	for conn := range c.conns {
-		open = append(open, conn)
-	}
 	c.mu.Unlock()
 	c.cancel(ErrClosed)
-	var byes sync.WaitGroup
-	for _, conn := range open {
-		byes.Go(func() { conn.bye(ErrClosed) })
-	}
-	byes.Wait()
 	c.wg.Wait()
 	return nil
 }
@@ -79,25 +101,5 @@ func (c *Client) spawn(fn func()) bool {
 		return false
 	}
 	c.wg.Go(fn)
-	return true
-}
-
-// run starts the goroutines of a new connection. It returns false, and ends the
-// connection, once the client is closed.
-func (c *Client) run(conn *conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		conn.ws.Close()
-		return false
-	}
-	c.conns[conn] = struct{}{}
-	c.wg.Go(conn.writeLoop)
-	c.wg.Go(func() {
-		conn.readLoop()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.conns, conn)
-	})
 	return true
 }

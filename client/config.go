@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 )
 
 // Config holds the settings of a Client. The zero value of each field means its
@@ -54,11 +52,11 @@ type Config struct {
 	// MaxElapsed bounds a call with all its tries and pauses, beside its
 	// context. Default 30 s; negative: only the context does.
 	MaxElapsed time.Duration
-	// BackoffMin and BackoffMax bound the pause between two attempts to connect.
-	// It doubles each time and is spread by half of itself to both sides.
+	// A pause between two attempts to connect is drawn from between 0 and a bound,
+	// which is BackoffMin at first and doubles each time up to BackoffMax.
 	// Defaults 100 ms and 10 s.
 	BackoffMin, BackoffMax time.Duration
-	// RetryMax is the longest pause between two tries of a call, which begins
+	// RetryMax is the longest pause between two tries of a call, whose bound begins
 	// with BackoffMin and grows likewise. A shorter one finds sooner that a
 	// signer whose node died is served again, and costs more refusals till then.
 	// Default 1 s, or the nearest that is not outside BackoffMin and BackoffMax.
@@ -134,15 +132,4 @@ func (cfg *Config) validate() error {
 		return fmt.Errorf("client: Config.RetryMax (%v) is below BackoffMin (%v)", cfg.RetryMax, cfg.BackoffMin)
 	}
 	return nil
-}
-
-// pace is a fresh sequence of pauses, of which none is above longest but for its
-// spread.
-func (cfg *Config) pace(longest time.Duration) *backoff.ExponentialBackOff {
-	return &backoff.ExponentialBackOff{
-		InitialInterval:     cfg.BackoffMin,
-		RandomizationFactor: 0.5,
-		Multiplier:          2,
-		MaxInterval:         longest,
-	}
 }

@@ -1,11 +1,13 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/gorilla/websocket"
+
+	"noncegate/internal/rpcconn"
 	"noncegate/wire"
 )
 
@@ -43,9 +45,9 @@ var (
 	ErrConnectionLost = errors.New("connection lost")
 	// ErrQueueFull: Config.MaxInflight calls are under way and
 	// Config.QueueLimit wait for their slot.
-	ErrQueueFull = errors.New("client queue full")
+	ErrQueueFull = rpcconn.ErrQueueFull
 	// ErrTooLarge: the request exceeds Config.MaxMessageBytes.
-	ErrTooLarge = errors.New("request too large")
+	ErrTooLarge = rpcconn.ErrTooLarge
 	// ErrHoldEnded is the cause of the context of WithNonce's function at the
 	// hold's deadline.
 	ErrHoldEnded = errors.New("the hold has ended")
@@ -57,9 +59,6 @@ var (
 	// It has nothing to do with NotSentError, which is about a call to the gateway.
 	ErrNotSent = errors.New("transaction not sent")
 )
-
-// errRetired is what a call meets that comes to a connection just replaced.
-var errRetired = fmt.Errorf("%w: replaced by another", ErrConnectionLost)
 
 // reasons ties the codes of the protocol to the sentinels.
 var reasons = map[int]error{
@@ -144,6 +143,20 @@ func (e *CloseError) Error() string {
 // Is reports whether target is ErrConnectionLost.
 func (e *CloseError) Is(target error) bool { return target == ErrConnectionLost }
 
+// lost is the error of a connection that ended by err.
+func lost(err error) error {
+	if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code != websocket.CloseAbnormalClosure {
+		return &CloseError{Code: ce.Code, Reason: ce.Text}
+	}
+	return fmt.Errorf("%w: %w", ErrConnectionLost, err)
+}
+
+// final reports whether a connection that ended by err must not be made again.
+func final(err error) bool {
+	ce, ok := errors.AsType[*CloseError](err)
+	return ok && ce.Final()
+}
+
 // Final reports whether the gateway forbids to come back. The client obeys: all
 // calls of it fail from then on.
 func (e *CloseError) Final() bool { return e.Code >= 4500 }
@@ -162,26 +175,24 @@ type DialError struct {
 }
 
 // Error implements error.
-func (e *DialError) Error() string {
-	if e.Reason != "" {
-		return fmt.Sprintf("dial %s: HTTP status %d: %s", e.URL, e.Status, e.Reason)
-	}
-	if e.Status != 0 {
-		return fmt.Sprintf("dial %s: HTTP status %d: %v", e.URL, e.Status, e.Err)
-	}
-	return fmt.Sprintf("dial %s: %v", e.URL, e.Err)
-}
+func (e *DialError) Error() string { return fmt.Sprintf("dial %s: %v", e.URL, e.Err) }
 
 // Unwrap returns the cause.
 func (e *DialError) Unwrap() error { return e.Err }
+
+func notDialled(url string, err error) error {
+	e := &DialError{URL: url, Err: err}
+	if status, ok := errors.AsType[*rpcconn.StatusError](err); ok {
+		e.Status, e.Reason, e.RetryAfter = status.Code, status.Text, status.RetryAfter
+	}
+	return e
+}
 
 // refusal is an error of the gateway together with the sentinel of its code.
 type refusal struct {
 	wire   *wire.Error
 	reason error // nil for a code that is not in the table
 }
-
-func refused(e *wire.Error) *refusal { return &refusal{wire: e, reason: reasons[e.Code]} }
 
 func (r *refusal) Error() string { return r.wire.Error() }
 
@@ -232,12 +243,3 @@ type lostError struct{ err error }
 
 func (e *lostError) Error() string { return "no answer: " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
-
-// ctxError is why ctx ended: its cause, which matches ctx.Err in any case.
-func ctxError(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	if errors.Is(cause, ctx.Err()) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", ctx.Err(), cause)
-}

@@ -15,17 +15,6 @@ import (
 	"noncegate/wire"
 )
 
-func TestTheWriterLeavesTheLastWordToTheCloseFrame(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		c.main.current().breakOff(errors.New("broken pipe")) // as after a write
-		closeWith(p, 4600)
-		_, err := c.Status(t.Context(), "s")
-		if e, ok := errors.AsType[*CloseError](err); !ok || e.Code != 4600 {
-			t.Errorf("got error %v, want the close code", err)
-		}
-	})
-}
-
 func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := wspeer.New(t, "a")
@@ -43,41 +32,6 @@ func TestDialTriesEachAddressOnceAndJoinsTheErrors(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 	})
-}
-
-func TestPausesBetweenConnectionsGrowUntilOneLasts(t *testing.T) {
-	story(t, Config{BackoffMax: time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
-		for _, base := range []time.Duration{100, 200, 400, 800, 1000} {
-			base *= time.Millisecond
-			p.Cut()
-			lost := time.Now()
-			p = <-n.Host("a").Peers
-			if pause := time.Since(lost); pause < base/2 || pause > base*3/2+1 {
-				t.Errorf("pause %v, want %v give or take a half", pause, base)
-			}
-		}
-		time.Sleep(time.Second)
-		p.Cut()
-		lost := time.Now()
-		<-n.Host("a").Peers
-		if pause := time.Since(lost); pause > 150*time.Millisecond {
-			t.Errorf("pause %v after a connection that lasted", pause)
-		}
-	})
-}
-
-func TestTargetsToStayAwayFromAreSkipped(t *testing.T) {
-	now := time.Now()
-	ts := targets{list: []target{{url: "a", notBefore: now.Add(5 * time.Second)}, {url: "b"}, {url: "c", notBefore: now.Add(time.Second)}}}
-	for _, want := range []string{"b", "b"} {
-		if got, wait := ts.pick(now); got.url != want || wait != 0 {
-			t.Errorf("got %s after %v, want %s", got.url, wait, want)
-		}
-	}
-	ts.list[1].notBefore = now.Add(3 * time.Second)
-	if got, wait := ts.pick(now); got.url != "c" || wait != time.Second {
-		t.Errorf("got %s after %v, want c after 1s", got.url, wait)
-	}
 }
 
 func TestSettingsThatContradictAreNamed(t *testing.T) {

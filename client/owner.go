@@ -7,6 +7,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"noncegate/internal/rpcconn"
 	"noncegate/wire"
 )
 
@@ -31,7 +32,7 @@ type owners struct {
 // line is one owner's connection, from the first dial to its end.
 type line struct {
 	ready chan struct{} // closed when the dial has ended
-	conn  *conn         // set before ready is closed; nil when the dial failed
+	conn  *rpcconn.Conn // set before ready is closed; nil when the dial failed
 }
 
 func newOwners(c *Client) *owners {
@@ -89,7 +90,7 @@ func (w *owners) take(o *op) {
 func (l *line) open() bool {
 	select {
 	case <-l.ready:
-		return l.conn != nil && l.conn.alive()
+		return l.conn != nil && l.conn.Alive()
 	default:
 		return false
 	}
@@ -120,8 +121,8 @@ func (w *owners) forget(o *op) {
 
 // reach returns a live connection to url, dialling when there is none, or nil
 // when it cannot be had.
-func (w *owners) reach(ctx context.Context, url string) *conn {
-	if main := w.c.main.current(); main.url == url && main.alive() {
+func (w *owners) reach(ctx context.Context, url string) *rpcconn.Conn {
+	if main := w.c.main.Latest(); main.URL == url && main.Alive() {
 		return main
 	}
 	l := w.line(url)
@@ -133,7 +134,7 @@ func (w *owners) reach(ctx context.Context, url string) *conn {
 	case <-ctx.Done():
 		return nil
 	}
-	if l.conn == nil || !l.conn.alive() {
+	if l.conn == nil || !l.conn.Alive() {
 		return nil
 	}
 	return l.conn
@@ -162,9 +163,9 @@ func (w *owners) evictLocked() bool {
 	for url, l := range w.lines {
 		select {
 		case <-l.ready:
-			if l.conn != nil && l.conn.alive() && l.conn.idle() {
+			if l.conn != nil && l.conn.Alive() && l.conn.Idle() {
 				delete(w.lines, url)
-				l.conn.leave()
+				l.conn.Leave()
 				return true
 			}
 		default: // being dialled for somebody
@@ -173,11 +174,11 @@ func (w *owners) evictLocked() bool {
 	return false
 }
 
-// serve is a line's goroutine: it dials, and clears up when the connection has
-// ended or is to be left. A line that was told not to come back stays, dead, so
-// that nobody does.
+// serve is a line's goroutine: it dials, runs the connection, and clears up when that has
+// ended or is to be left. A line that was told not to come back stays, dead, so that
+// nobody does.
 func (w *owners) serve(url string, l *line) {
-	conn, err := w.c.dial(w.c.ctx, url)
+	conn, err := w.c.rpc.Dial(w.c.ctx, url)
 	if err != nil {
 		w.c.cfg.Logger.Info("owner not reached", "url", url, "error", err)
 		close(l.ready)
@@ -186,15 +187,17 @@ func (w *owners) serve(url string, l *line) {
 	}
 	l.conn = conn
 	close(l.ready)
-	select {
-	case <-conn.dead:
-		if finalCause(conn) != nil {
-			return
+	w.c.spawn(func() { // else it is closed at once
+		select {
+		case <-conn.Leaving():
+			w.drop(url, l)
+			conn.Retire()
+		case <-conn.Dead():
 		}
-	case <-conn.leaving:
+	})
+	if !final(conn.Run(w.c.ctx, ErrClosed)) {
+		w.drop(url, l)
 	}
-	w.drop(url, l)
-	conn.retire()
 }
 
 func (w *owners) drop(url string, l *line) {

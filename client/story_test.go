@@ -138,7 +138,7 @@ func (s *scripted) step(command string, args []string) (shown []string) {
 	case "upgrades":
 		s.upgrades(args)
 	case "leave":
-		s.c.main.current().leave()
+		s.c.main.Latest().Leave()
 	case "end":
 		s.closed = true
 		expect.Check(s, s.c.Close())

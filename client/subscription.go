@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"noncegate/internal/rpcconn"
 	"noncegate/wire"
 )
 
@@ -31,12 +32,12 @@ type Subscription struct {
 	lost   chan struct{} // holds a token after the connection was lost
 	events chan Event
 
-	mu     sync.Mutex // guards what follows
-	at     *conn      // where it is live, nil while it is not
-	id     string     // its name there
-	missed int64      // events dropped since the last one delivered
-	gap    bool       // interrupted since the last one delivered
-	ended  bool       // events is closed
+	mu     sync.Mutex    // guards what follows
+	at     *rpcconn.Conn // where it is live, nil while it is not
+	id     string        // its name there
+	missed int64         // events dropped since the last one delivered
+	gap    bool          // interrupted since the last one delivered
+	ended  bool          // events is closed
 	err    error
 }
 
@@ -106,46 +107,30 @@ func (s *Subscription) keep() {
 func (s *Subscription) open(ctx context.Context, patient bool) error {
 	_, err := s.c.do(ctx, &op{
 		method: wire.MethodSubscribe, params: s.params,
-		repeat: repeatRead, patient: patient, live: s.goLive,
+		repeat: repeatRead, patient: patient, sub: feed{s},
 	})
 	return err
 }
 
-// goLive takes in the gateway's answer. The connection's reader calls it, before
-// it reads the first event.
-func (s *Subscription) goLive(at *conn, a answer) {
-	var id string
-	err := wire.Unmarshal(a.result, &id)
-	s.mu.Lock()
-	ended := s.ended
-	if !ended {
-		s.at, s.id = at, id
-		if s.gap && err == nil {
-			s.offerLocked(Event{})
-		}
-	}
-	s.mu.Unlock()
-	switch {
-	case err != nil:
-		at.fail(fmt.Errorf("%w: subscription id: %w", ErrConnectionLost, err))
-		s.detach(at)
-	case ended:
-		at.unsubscribe(id)
-	case !at.subscribe(id, s):
-		s.detach(at)
-	case s.over(): // it ended before the connection knew it
-		at.unsubscribe(id)
-	}
-}
+// feed is a Subscription as its connections know it.
+type feed struct{ *Subscription }
 
-func (s *Subscription) over() bool {
+// Live implements rpcconn.Sub.
+func (s feed) Live(at *rpcconn.Conn, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended
+	if s.ended {
+		return false
+	}
+	s.at, s.id = at, id
+	if s.gap {
+		s.offerLocked(Event{})
+	}
+	return true
 }
 
-// detach says that at, if it is live there, sends no more events.
-func (s *Subscription) detach(at *conn) {
+// Ended implements rpcconn.Sub.
+func (s feed) Ended(at *rpcconn.Conn, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at != at {
@@ -158,13 +143,18 @@ func (s *Subscription) detach(at *conn) {
 	}
 }
 
-// offer passes an event on, or counts it as missed.
-func (s *Subscription) offer(e Event) {
+// Notify implements rpcconn.Sub: an event is passed on, or counted as missed.
+func (s feed) Notify(data wire.Raw) error {
+	var e Event
+	if err := wire.Unmarshal(data, &e.Event); err != nil {
+		return fmt.Errorf("event of the gateway: %w", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
 		s.offerLocked(e)
 	}
+	return nil
 }
 
 func (s *Subscription) offerLocked(e Event) {
@@ -193,6 +183,6 @@ func (s *Subscription) end(err error) {
 	close(s.events)
 	s.mu.Unlock()
 	if at != nil {
-		at.unsubscribe(id)
+		at.Unsubscribe(id)
 	}
 }

@@ -1,11 +1,9 @@
-package client
+package rpcconn
 
 import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"noncegate/wire"
 )
 
 const (
@@ -13,20 +11,14 @@ const (
 	lastWords  = time.Second // how long the reader goes on after the writer gave up
 )
 
-// request is a call as it is written. Without id it is answered by nothing.
-type request struct {
-	JSONRPC string `json:"jsonrpc"`
-	ID      uint64 `json:"id,omitempty"`
-	Method  string `json:"method"`
-	Params  any    `json:"params,omitempty"`
-}
-
-func encode(id uint64, method string, params any) ([]byte, error) {
-	return wire.Marshal(&request{JSONRPC: "2.0", ID: id, Method: method, Params: params})
-}
-
 // writeLoop is the connection's writer.
-func (c *conn) writeLoop() {
+func (c *Conn) writeLoop() {
+	var pings <-chan time.Time
+	if c.cfg.PingEvery > 0 {
+		tick := time.NewTicker(c.cfg.PingEvery)
+		defer tick.Stop()
+		pings = tick.C
+	}
 	for {
 		var err error
 		select {
@@ -34,6 +26,8 @@ func (c *conn) writeLoop() {
 			err = c.writeBurst(t)
 		case data := <-c.pongs:
 			err = c.ws.WriteControl(websocket.PongMessage, data, time.Now().Add(c.cfg.WriteTimeout))
+		case <-pings:
+			err = c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.cfg.WriteTimeout))
 		case <-c.dead:
 			return
 		}
@@ -45,7 +39,7 @@ func (c *conn) writeLoop() {
 }
 
 // writeBurst sends t and what is queued behind it in one write.
-func (c *conn) writeBurst(t *exchange) error {
+func (c *Conn) writeBurst(t *exchange) error {
 	now := time.Now()
 	deadline := now.Add(c.cfg.WriteTimeout)
 	c.ws.SetWriteDeadline(deadline)
@@ -63,8 +57,8 @@ func (c *conn) writeBurst(t *exchange) error {
 	return c.cork.Release(deadline)
 }
 
-// nextExchange takes the next request of a burst that has bytes so far.
-func (c *conn) nextExchange(bytes int) *exchange {
+// nextExchange takes the next message of a burst that has bytes so far.
+func (c *Conn) nextExchange(bytes int) *exchange {
 	if bytes >= burstBytes {
 		return nil
 	}
@@ -76,19 +70,12 @@ func (c *conn) nextExchange(bytes int) *exchange {
 	}
 }
 
-// breakOff leaves the end to the reader: the gateway may have said why it
-// closed, and that decides whether to come back.
-func (c *conn) breakOff(err error) {
+// breakOff leaves the end to the reader: the other side may have said why it closed, and
+// that decides whether to come back.
+func (c *Conn) breakOff(err error) {
 	c.mu.Lock()
 	c.writeErr = err
 	c.mu.Unlock()
 	c.broken.Store(true)
 	c.ws.SetReadDeadline(time.Now().Add(lastWords))
-}
-
-// ping hands the answer to the writer. It runs in the reader.
-func (c *conn) ping(data string) error {
-	c.extend()
-	c.pongs.Put(data)
-	return nil
 }
