@@ -82,7 +82,7 @@ func (s *signer) oursLocked(tx Hash) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(s.holdings, func(h holding) bool { return h.tx == tx })
 }
 
 // pastUse is what used a nonce: the end of a hash, which tells it apart from what is recorded.
@@ -99,7 +99,7 @@ const keepPast = 32
 // minedByLocked reports whether it is known which transaction a block used a nonce with, and whether
 // it is among these.
 func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
-	if k := s.notes[n]; k != nil {
+	if k := s.lookLocked(n); k != nil {
 		is = among.Contains(k.tx)
 		return is, k.seen == Mined && k.tx != Hash{} && (is || k.settledTx() != Hash{})
 	}

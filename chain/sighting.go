@@ -116,7 +116,7 @@ const maxLooks = 3
 
 // unsureLocked reports whether nodes are to be asked for an outsider's transaction now.
 func (s *signer) unsureLocked(o *outsider, now time.Time) bool {
-	if k := s.notes[o.nonce]; k != nil && k.hashes.Contains(o.tx) { // its holder recorded it meanwhile
+	if k := s.lookLocked(o.nonce); k != nil && k.hashes.Contains(o.tx) { // its holder recorded it meanwhile
 		o.sure = true
 	}
 	return !o.sure && now.Sub(o.asked) >= lookEvery
@@ -131,9 +131,11 @@ func (s *signer) confirmed(n int64, f *Sighting, at int64) (refuted Hash) {
 	if i < 0 {
 		return Hash{}
 	}
-	o, k := &s.outside[i], s.notes[n]
+	o, k := &s.outside[i], s.lookLocked(n)
 	if k == nil {
 		k = new(note) // it is final, and forgotten
+	} else if s.notes[n] == nil {
+		k = s.noteOfLocked(n)
 	}
 	if f.Nodes > 1 || !s.several() { // what they do not show they may have forgotten, or have no way to find
 		o.looks++

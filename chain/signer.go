@@ -48,7 +48,7 @@ type signer struct {
 	ahead     int64           // the greatest count that a node gave, as a hint
 	aheadAt   time.Time       // and since when it is above mined
 	notes     map[int64]*note // of nonces from final on; nil: none
-	given     []given         // nonces of which nothing is known but that they were handed out, ascending; none has a note
+	holdings  []holding       // nonces of which the chain has shown nothing, ascending; none has a note
 	touched   time.Time       // when the watcher read its open nonces last
 	gap       *nonce.Gap      // what keeps the lowest open nonce from being mined; nil: nothing that is known
 	gapTold   bool            // this node has told of gap
@@ -88,28 +88,74 @@ type note struct {
 // several reports whether the word of one node settles nothing.
 func (s *signer) several() bool { return s.t.chain.Several() }
 
-// given is a hand-out.
-type given struct{ nonce, attempt int64 }
+// holding is a hand-out and what its holder has said of it. It stands for a note as long as the chain has
+// shown nothing of the nonce, and has no pointer, for there are many.
+type holding struct {
+	nonce, attempt int64
+	status         nonce.Status // Held or Consumed
+	tx             Hash         // that is recorded; zero: none
+}
 
-// giveLocked remembers a hand-out, and reports that it could without a note: it is above all of
-// which there is one of these, and nothing was known of it.
-func (s *signer) giveLocked(n, attempt int64) bool {
-	if s.notes[n] != nil || len(s.given)+len(s.notes) >= maxNotes || len(s.given) > 0 && s.given[len(s.given)-1].nonce >= n {
+func (h *holding) note() *note {
+	k := &note{status: h.status, attempt: h.attempt}
+	if h.tx != (Hash{}) {
+		k.hashes = nonce.TxHashes(h.tx[:])
+	}
+	return k
+}
+
+// holdLocked remembers a holding, and reports that it could without a note: it is above all of
+// which there is one, and nothing was known of it.
+func (s *signer) holdLocked(h holding) bool {
+	last := len(s.holdings) - 1
+	if s.notes[h.nonce] != nil || len(s.holdings)+len(s.notes) >= maxNotes || last >= 0 && s.holdings[last].nonce >= h.nonce {
 		return false
 	}
-	s.given = append(s.given, given{n, attempt})
+	s.holdings = append(s.holdings, h)
 	return true
 }
 
-// givenAtLocked is the place of a nonce among those that were only handed out.
-func (s *signer) givenAtLocked(n int64) (int, bool) {
-	return slices.BinarySearchFunc(s.given, n, func(g given, n int64) int { return cmp.Compare(g.nonce, n) })
+// saidLocked adds to a holding what its holder says, and reports that it could without a note.
+func (s *signer) saidLocked(e *nonce.Event) bool {
+	i, ok := s.holdingAtLocked(e.Nonce)
+	if !ok || e.Type != nonce.EventUsed && e.Type != nonce.EventSigned || s.holdings[i].attempt != e.Attempt {
+		return false
+	}
+	h := &s.holdings[i]
+	if e.TxHash != (Hash{}) && e.Reason != nonce.ReasonMined {
+		if h.tx != (Hash{}) && h.tx != e.TxHash {
+			return false
+		}
+		h.tx = e.TxHash
+	}
+	if e.Type == nonce.EventUsed {
+		h.status = nonce.Consumed
+	}
+	return true
 }
 
-// wasGivenLocked reports whether this hand-out is remembered already.
-func (s *signer) wasGivenLocked(row *nonce.Row) bool {
-	i, ok := s.givenAtLocked(row.Nonce)
-	return ok && s.given[i].attempt == row.Attempt
+// holdingAtLocked is the place of a nonce among the holdings. Most often there is one of each nonce.
+func (s *signer) holdingAtLocked(n int64) (int, bool) {
+	if len(s.holdings) > 0 {
+		if i := n - s.holdings[0].nonce; i >= 0 && i < int64(len(s.holdings)) && s.holdings[i].nonce == n {
+			return int(i), true
+		}
+	}
+	return slices.BinarySearchFunc(s.holdings, n, func(h holding, n int64) int { return cmp.Compare(h.nonce, n) })
+}
+
+// learnedLocked takes over what the store says of a nonce, and reports that it could without a note.
+func (s *signer) learnedLocked(row *nonce.Row) bool {
+	hashes := recorded(row)
+	if row.Status == nonce.Released || row.Reason != "" || row.Unknown() || hashes.Len() > 1 {
+		return false
+	}
+	h := holding{nonce: row.Nonce, attempt: row.Attempt, status: row.Status, tx: row.TxHash}
+	if i, ok := s.holdingAtLocked(row.Nonce); ok && s.holdings[i].attempt == row.Attempt {
+		s.holdings[i] = h
+		return true
+	}
+	return s.holdLocked(h)
 }
 
 // lookLocked is the note of a nonce, as far as there is one: nil, or one that nobody keeps.
@@ -117,8 +163,8 @@ func (s *signer) lookLocked(n int64) *note {
 	if k := s.notes[n]; k != nil {
 		return k
 	}
-	if i, ok := s.givenAtLocked(n); ok {
-		return &note{status: nonce.Held, attempt: s.given[i].attempt}
+	if i, ok := s.holdingAtLocked(n); ok {
+		return s.holdings[i].note()
 	}
 	return nil
 }
@@ -147,20 +193,20 @@ func (s *signer) noteOfLocked(n int64) *note {
 	if k != nil {
 		return k
 	}
-	if len(s.notes)+len(s.given) >= maxNotes {
+	if len(s.notes)+len(s.holdings) >= maxNotes {
 		s.forgetBelowLocked(s.mined - keepUsed)
 	}
-	i, handedOut := s.givenAtLocked(n)
-	if len(s.notes)+len(s.given) >= maxNotes && !handedOut {
+	i, holds := s.holdingAtLocked(n)
+	if len(s.notes)+len(s.holdings) >= maxNotes && !holds {
 		return nil
 	}
 	if s.notes == nil {
 		s.notes = make(map[int64]*note)
 	}
 	k = new(note)
-	if handedOut {
-		k.status, k.attempt = nonce.Held, s.given[i].attempt
-		s.given = slices.Delete(s.given, i, i+1)
+	if holds {
+		k = s.holdings[i].note()
+		s.holdings = slices.Delete(s.holdings, i, i+1)
 	}
 	s.notes[n] = k
 	return k
@@ -178,8 +224,8 @@ func (s *signer) forgetBelowLocked(below int64) {
 		delete(s.notes, n)
 	}
 	s.trimPastLocked()
-	i, _ := s.givenAtLocked(below)
-	s.given = slices.Delete(s.given, 0, i)
+	i, _ := s.holdingAtLocked(below)
+	s.holdings = slices.Delete(s.holdings, 0, i)
 }
 
 var _ nonce.ChainSigner = (*signer)(nil)
@@ -313,9 +359,12 @@ func (s *signer) noteLocked(e *nonce.Event) bool {
 	if e.Type == nonce.EventAllocated {
 		s.raise(e.Nonce + 1) // the next plan may be long in coming
 		open = s.known && e.Nonce >= s.mined
-		if s.giveLocked(e.Nonce, e.Attempt) {
+		if s.holdLocked(holding{nonce: e.Nonce, attempt: e.Attempt, status: nonce.Held}) {
 			return open
 		}
+	}
+	if s.saidLocked(e) {
+		return false
 	}
 	k := s.noteOfLocked(e.Nonce)
 	if k == nil {

@@ -358,7 +358,7 @@ func (t *Tracker) lookAnew(ctx context.Context, asked []*signer) error {
 	for _, s := range asked {
 		s.mu.Lock()
 		if s.anew {
-			of, asks = append(of, s), append(asks, s.askLocked(s.mined, s.notes[s.mined]))
+			of, asks = append(of, s), append(asks, s.askLocked(s.mined, s.lookLocked(s.mined)))
 		}
 		s.mu.Unlock()
 	}

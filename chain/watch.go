@@ -185,12 +185,12 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 	for i := range s.outside {
 		if o := &s.outside[i]; s.owned.Load() && s.unsureLocked(o, now) {
 			o.asked = now
-			list = append(list, question{s: s, ask: s.askLocked(o.nonce, s.notes[o.nonce], o.tx), outside: true})
+			list = append(list, question{s: s, ask: s.askLocked(o.nonce, s.lookLocked(o.nonce), o.tx), outside: true})
 		}
 	}
 	if s.known && s.blockedLocked(now) {
 		s.stuck.looked = now
-		list = append(list, question{s: s, ask: s.askLocked(s.mined, s.notes[s.mined]), blocks: true})
+		list = append(list, question{s: s, ask: s.askLocked(s.mined, s.lookLocked(s.mined)), blocks: true})
 	}
 	return list, false
 }
@@ -223,7 +223,7 @@ func (s *signer) blockedLocked(now time.Time) bool {
 	if next <= s.mined+1 && !s.windowOverLocked() {
 		k.above = now
 	}
-	is := s.notes[s.mined]
+	is := s.lookLocked(s.mined)
 	if next <= s.mined || next == s.mined+1 && (is == nil || is.hashes == "") && !s.windowOverLocked() {
 		k.since = now
 		return false
@@ -324,7 +324,7 @@ func (s *signer) seen(n int64, f *Sighting, now time.Time) []nonce.Event {
 	if f.SettledTx != (Hash{}) {
 		is.TxHash = f.SettledTx
 	}
-	if k := s.notes[n]; k != nil {
+	if k := s.lookLocked(n); k != nil {
 		is.Status, is.Attempt, is.Unknown = k.status, k.attempt, k.unknown
 	}
 	return s.troubleLocked(&is)
@@ -433,7 +433,7 @@ func gapOf(n int64, page *nonce.ListPage) (gap nonce.Gap, released bool) {
 func (s *signer) learnLocked(rows []nonce.Row) {
 	for i := range rows {
 		row := &rows[i]
-		if row.Status == nonce.Held && row.Reason == "" && row.TxHash == (Hash{}) && (s.wasGivenLocked(row) || s.giveLocked(row.Nonce, row.Attempt)) {
+		if s.learnedLocked(row) {
 			continue
 		}
 		k := s.noteOfLocked(row.Nonce)
