@@ -1,0 +1,157 @@
+// What the tests start: gateways, and a way to them that can lose answers.
+import { execFileSync, spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer as createHttp } from 'node:http'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const program = process.env.NONCEGATE ?? fileURLToPath(new URL('../../../bin/gateway', import.meta.url))
+
+// A shell between: it kills the program when this process is gone, however that ended, and else
+// gives it the signal that it is told.
+const guard = '"$@" </dev/null & pid=$!; read -r signal; kill -"${signal:-KILL}" $pid; wait $pid'
+
+/** run starts a program, which ends with the test, and waits until it says what fits the expression. */
+export async function run(t, expression, command, ...args) {
+  const child = spawn('sh', ['-c', guard, 'sh', command, ...args], { stdio: ['pipe', 'pipe', 'pipe'] })
+  let log = ''
+  const exit = once(child, 'exit')
+  const end = async (signal) => {
+    child.stdin.end(`${signal}\n`)
+    await exit
+  }
+  child.stdin.on('error', () => {}) // it has ended already
+  t.after(() => end('KILL'))
+  const found = await new Promise((resolve, reject) => {
+    const take = (data) => {
+      log += data
+      const m = expression.exec(log)
+      if (m) resolve(m)
+    }
+    child.stdout.on('data', take)
+    child.stderr.on('data', take)
+    exit.then(() => reject(new Error(`${command} ended:\n${log}`)))
+  })
+  return { found, end, log: () => log }
+}
+
+/** startGateway starts a gateway on a file of its own. */
+export async function startGateway(t, ...flags) {
+  const dir = mkdtempSync(join(tmpdir(), 'noncegate-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  const g = { url: '', process: undefined }
+  const start = async (listen) => {
+    g.process = await run(t, /Noncegate listens on (ws:\S+)\s+\(metrics: (http\S+)\/metrics/, program, 'serve',
+      `--listen=${listen}`, '--admin-listen=127.0.0.1:0', `--store=sqlite:${join(dir, 'n.db')}`, ...flags)
+    g.url = g.process.found[1]
+    g.http = g.url.replace('ws://', 'http://').replace('/ws', '')
+  }
+  await start('127.0.0.1:0')
+  g.dir = dir
+  /** command runs another command of the program on its store, and returns what that printed. */
+  g.command = (...args) => execFileSync(program, [...args, `--store=sqlite:${join(dir, 'n.db')}`], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+  /** kill ends it as a crash does. */
+  g.kill = () => g.process.end('KILL')
+  /** stop has it drain. */
+  g.stop = () => g.process.end('TERM')
+  /** again starts it on the same file and address. */
+  g.again = () => start(new URL(g.url).host)
+  return g
+}
+
+/** way is a TCP proxy to a gateway. With deaf set, what the gateway says is thrown away. */
+export async function way(t, g) {
+  const sockets = new Set()
+  const w = { deaf: false, connections: 0, cut: () => sockets.forEach((s) => s.destroy()) }
+  const server = createServer((client) => {
+    w.connections++
+    const there = connect(Number(new URL(g.url).port), '127.0.0.1')
+    for (const [s, other] of [[client, there], [there, client]]) {
+      sockets.add(s)
+      s.on('error', () => {})
+      s.on('close', () => (sockets.delete(s), other.destroy()))
+    }
+    client.on('data', (d) => there.write(d))
+    there.on('data', (d) => {
+      if (!w.deaf) return client.write(d)
+      w.lost?.()
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => (w.cut(), server.close()))
+  w.url = `ws://127.0.0.1:${server.address().port}/ws`
+  /** loses has the next answers be lost, and resolves when one was. */
+  w.loses = () => new Promise((resolve) => { w.deaf = true; w.lost = resolve })
+  /** hears lets answers pass again. */
+  w.hears = () => { w.deaf = false; w.lost = undefined }
+  return w
+}
+
+/**
+ * fakeGateway answers requests as a function says: with a result or an error, with nothing (undefined), or by the end of
+ * the connection (null).
+ */
+export async function fakeGateway(t, answer) {
+  const fake = { connections: 0 }
+  const sockets = new Set()
+  const server = createHttp().on('upgrade', (req, socket) => {
+    fake.connections++
+    sockets.add(socket)
+    socket.on('error', () => {})
+    const accept = createHash('sha1').update(req.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`)
+    let buf = Buffer.alloc(0)
+    socket.on('data', (data) => {
+      buf = Buffer.concat([buf, data])
+      for (;;) { // frames of less than 64 KiB, masked
+        const from = (buf[1] & 127) < 126 ? 2 : 4
+        if (buf.length < from + 4) return
+        const opcode = buf[0] & 15, size = from === 2 ? buf[1] & 127 : buf.readUInt16BE(2), mask = buf.subarray(from, from + 4)
+        if (buf.length < from + 4 + size) return
+        const payload = Buffer.from(buf.subarray(from + 4, from + 4 + size).map((b, i) => b ^ mask[i & 3]))
+        buf = buf.subarray(from + 4 + size)
+        if (opcode === 8) return socket.end(Buffer.from([0x88, 0]))
+        if (opcode === 1) reply(socket, JSON.parse(payload.toString()))
+      }
+    })
+  })
+  const reply = (socket, request) => {
+    const said = answer(request)
+    if (said === null) return socket.destroy()
+    if (said === undefined) return
+    const text = Buffer.from(JSON.stringify({ jsonrpc: '2.0', id: request.id, ...said })), half = text.length >> 1
+    // In two frames, with a ping between them, as a proxy may do.
+    for (const [first, part] of [[1, text.subarray(0, half)], [0x89, Buffer.from('x')], [0x80, text.subarray(half)]])
+      socket.write(Buffer.concat([Buffer.from(part.length < 126 ? [first, part.length] : [first, 126, part.length >> 8, part.length & 255]), part]))
+  }
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => (sockets.forEach((s) => s.destroy()), server.close()))
+  fake.url = `ws://127.0.0.1:${server.address().port}/ws`
+  return fake
+}
+
+/** until waits for what a function finds true. */
+export async function until(what, f) {
+  for (let i = 0; i < 3000; i++) {
+    const found = await f()
+    if (found) return found
+    await new Promise((r) => setTimeout(r, 10))
+  }
+  throw new Error(`in vain: ${what}`)
+}
+
+/** thrown is what a promise is rejected with. */
+export async function thrown(promise) {
+  try {
+    await promise
+  } catch (e) {
+    return e
+  }
+  throw new Error('nothing was thrown')
+}

@@ -1,0 +1,34 @@
+// Held by the compiler: what a strict program may write, and what it may not.
+import { Gateway, NotDone, Refused, Unknown, notSent, signerOf, type Allocation, type Hold, type Missed, type NonceEvent } from 'noncegate'
+
+const gateway = new Gateway(['wss://a/ws', 'wss://b/ws'], { key: 'k', timeoutMs: 1000, onConnection: ({ connected, why }) => void [connected, why?.code] })
+// @ts-expect-error: a URL is needed
+new Gateway()
+// @ts-expect-error: no such option
+new Gateway('ws://a', { apiKey: 'k' })
+
+export async function use(): Promise<void> {
+  const signer = signerOf(1, '0x0000000000000000000000000000000000000001')
+  const a: Allocation = await gateway.allocate({ signer, holdMs: 1000, guard: { key: 'k' } }, { signal: AbortSignal.timeout(1) })
+  const hold: Hold = a
+  await gateway.markUsed(hold, '0x', { guard: { key: 'k', keep: true } })
+  // @ts-expect-error: a mark needs its attempt
+  await gateway.markUsed({ signer, nonce: 1 })
+  const hash: string = await gateway.withNonce(signer, async (h) => (await h.signed('0x'), h.signal.aborted ? Promise.reject(notSent('late')) : '0x'), { recordFirst: true })
+  await gateway.withNonce(signer, async (h) => { void (h.leftMs() + hash.length) })
+  for await (const e of await gateway.events({ signers: [signer] })) {
+    const item: NonceEvent | Missed = e
+    if (item.type === 'missed') void (item.missed ?? 'not known')
+    else if (item.type === 'gap') void item.gap?.blocked
+  }
+  const page = await gateway.list({ signer, status: 'HELD' })
+  void page.allocations[0]?.chain
+  try {
+    await gateway.call<{ a: 1 }>('x', {}, { repeat: 'read' })
+  } catch (e) {
+    if (e instanceof Refused) void (e.data.retryAfterMs ?? e.reason === 'conflict')
+    if (e instanceof Unknown) void e.requestId
+    if (e instanceof NotDone) void e.cause
+  }
+  await gateway.close()
+}

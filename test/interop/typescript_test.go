@@ -1,0 +1,161 @@
+package interop
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"noncegate/test/interop/chaintest"
+	"noncegate/test/lab/npmtest"
+	"noncegate/wire"
+)
+
+// typescript is the folder of the package for TypeScript.
+const typescript = "../../sdk/typescript"
+
+// sdk is a copy of that package, built, beside the packages it is tested with.
+func sdk(t *testing.T) string {
+	t.Helper()
+	source := os.DirFS(typescript)
+	packages := get(npmtest.Folder(t.Context(), "typescript", source))(t)
+	dir := t.TempDir()
+	for _, name := range []string{"package.json", "tsconfig.json", "README.md", "src", "test"} {
+		err := fs.WalkDir(source, name, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if entry.IsDir() {
+				return os.MkdirAll(filepath.Join(dir, path), 0o700)
+			}
+			text, err := fs.ReadFile(source, path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, path), text, 0o600)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", ".")
+	return dir
+}
+
+// inFolder runs a program in a folder to its end.
+func inFolder(t *testing.T, dir string, env []string, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*scenarioTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
+	return string(out)
+}
+
+// The package's own tests, against this gateway and anvil.
+func TestTheTypeScriptPackage(t *testing.T) {
+	t.Parallel()
+	dir := sdk(t)
+	for _, resolution := range [][]string{{}, {"--module", "esnext", "--moduleResolution", "bundler"}} {
+		inFolder(t, dir, nil, "node_modules/.bin/tsc", append([]string{"-p", "test"}, resolution...)...)
+	}
+	anvil := chaintest.StartAnvil(t)
+	env := []string{"NONCEGATE=" + program, "ANVIL=" + anvil.URL()}
+	tests := get(filepath.Glob(filepath.Join(dir, "test", "*.test.mjs")))(t)
+	if len(tests) == 0 {
+		t.Fatal("the package has no tests")
+	}
+	t.Log(inFolder(t, dir, env, "node", append([]string{"--test", "--test-reporter=spec"}, tests...)...))
+}
+
+// notForClients are members that nodes say to each other, and missed, which is an item of its own.
+var notForClients = []string{"principal", "onlyKnown", "maxOpen", "chainOnly", "missed"}
+
+// The types of the package and what the gateway writes have the same members and words.
+func TestTheTypeScriptPackageKnowsTheProtocol(t *testing.T) {
+	text := string(get(os.ReadFile(typescript+"/src/types.ts"))(t)) + string(get(os.ReadFile(typescript+"/src/errors.ts"))(t))
+	text = regexp.MustCompile(`/\*\*(?s:.*?)\*/\n?`).ReplaceAllString(text, "\n")
+	for name, sent := range map[string]any{
+		"Allocation": wire.AllocateResult{}, "Extension": wire.ExtendResult{}, "Repair": wire.RepairResult{}, "Mark": wire.MarkResult{},
+		"SignerStatus": wire.StatusResult{}, "ChainStatus": wire.ChainStatus{}, "Gap": wire.Gap{}, "Page": wire.ListResult{},
+		"ListedNonce": wire.Allocation{}, "Floor": wire.FloorResult{}, "NonceEvent": wire.Event{}, "Info": wire.InfoResult{},
+		"Limits": wire.Limits{}, "Offer": wire.Offer{}, "Reissued": wire.Reissued{}, "Guard": wire.Guard{},
+		"AllocateParams": wire.AllocateParams{}, "RepairParams": wire.RepairParams{}, "ListParams": wire.ListParams{},
+	} {
+		have := members(text, name)
+		for _, member := range jsonNames(reflect.TypeOf(sent)) {
+			if !slices.Contains(have, member) && !slices.Contains(notForClients, member) && (name != "Mark" || member != "reissued") {
+				t.Errorf("interface %s has %q, and not %q", name, have, member)
+			}
+		}
+	}
+	source := string(get(os.ReadFile("../../wire/types.go"))(t))
+	for _, of := range []struct{ union, prefix string }{{"EventType", "Event"}, {"Status", "Status"}, {"ChainState", "Chain"}} {
+		var sent []string
+		for _, m := range regexp.MustCompile(`(?m)^\t`+of.prefix+`[A-Z]\w+ += "(\w+)"`).FindAllStringSubmatch(source, -1) {
+			sent = append(sent, m[1])
+		}
+		if words := union(text, of.union); len(sent) == 0 || !slices.Equal(sorted(words), sorted(sent)) {
+			t.Errorf("type %s is %q, want %q", of.union, sorted(words), sorted(sent))
+		}
+	}
+	reasons := union(text, "Reason")
+	want := slices.DeleteFunc(wire.Reasons(), func(r string) bool { return r == wire.Reason(wire.CodeAnswerTooLarge) }) // of /eth/CHAIN
+	if !slices.Equal(sorted(reasons), want) {
+		t.Errorf("type Reason is %q, want %q", sorted(reasons), want)
+	}
+}
+
+func sorted(words []string) []string { return slices.Sorted(slices.Values(words)) }
+
+// jsonNames are the members that a struct has in JSON.
+func jsonNames(of reflect.Type) (names []string) {
+	for i := range of.NumField() {
+		if name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// members are the members of an interface in TypeScript, and of those it extends.
+func members(text, name string) (names []string) {
+	m := regexp.MustCompile(`(?s)(?:export )?(?:interface ` + name + `(?: extends (\w+))? \{([^\n]*|.*?\n)\}\n|type ` + name + ` = (\w+)\n)`).FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	for _, f := range regexp.MustCompile(`(?m)(?:^|[;{])\s*(\w+)\??:`).FindAllStringSubmatch(m[2], -1) {
+		names = append(names, f[1])
+	}
+	for _, other := range []string{m[1], m[3]} {
+		if other != "" {
+			names = append(names, members(text, other)...)
+		}
+	}
+	return names
+}
+
+// union are the words of a type in TypeScript.
+func union(text, name string) (words []string) {
+	m := regexp.MustCompile(`type ` + name + ` =((?:\s*\|? *'\w+')+)`).FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	for _, w := range regexp.MustCompile(`'(\w+)'`).FindAllStringSubmatch(m[1], -1) {
+		words = append(words, w[1])
+	}
+	return words
+}
