@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"noncegate/chain/ethereum/internal/jsonrpc"
 	"noncegate/nonce"
@@ -33,10 +34,15 @@ type slots struct{ foreign, sends, own *fairness.Shares }
 // questions: an eighth each.
 const ownPart = 8
 
+// sharesFor is how long a principal that called counts among those who share the slots of others'
+// calls. Nodes answer the calls of one connection one after the other, so that each that is under
+// way is one before the next caller's.
+const sharesFor = 2 * time.Second
+
 func newSlots(inflight, waiting int) *slots {
 	own := max(1, inflight/ownPart)
 	return &slots{
-		foreign: fairness.NewShares(int64(max(1, inflight-2*own)), 1, waiting),
+		foreign: fairness.NewShares(int64(max(1, inflight-2*own)), 1, waiting).Linger(sharesFor),
 		sends:   fairness.NewShares(int64(own), 1, waiting),
 		own:     fairness.NewShares(int64(own), 1, waiting),
 	}

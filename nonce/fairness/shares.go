@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"noncegate/nonce"
 )
@@ -17,26 +18,29 @@ var ErrCrowded = errors.New("as many wait as may")
 const spareShares = 4
 
 // Shares divide a capacity, of slots or of bytes, between principals. Those who have or want
-// some may have equal parts of three quarters of it, so that one who comes finds room at once
-// whatever the others hold; a single claim is granted to one who has nothing even if it is
+// some, or had some lately (Linger), may have equal parts of three quarters of it, so that one
+// who comes finds room at once whatever the others hold; a single claim is granted to one who has nothing even if it is
 // larger than that. Who waits is served by how little it has, the claims of one principal in
 // the order in which they came. The zero Principal has no share: it may have all there is.
 type Shares struct {
 	capacity int64
 	least    int64 // what each may have at any time, as far as there is room
 	maxWaits int   // claims that may wait
+	linger   time.Duration
 
 	mu    sync.Mutex // guards what follows
 	taken int64
 	waits int
 	turn  uint64 // of the last claim that had to wait
 	of    map[nonce.Principal]*sharer
+	left  time.Time // when the sharers that linger were looked at last
 }
 
-// sharer is one principal that has something or waits for it.
+// sharer is one principal that has something or waits for it, or lingers.
 type sharer struct {
 	principal nonce.Principal
 	has       int64
+	last      time.Time // when it had something last
 	queue     []*claim
 }
 
@@ -55,6 +59,14 @@ func NewShares(capacity, least int64, maxWaits int) *Shares {
 		panic(fmt.Sprintf("fairness: a capacity of %d", capacity))
 	}
 	return &Shares{capacity: capacity, least: least, maxWaits: maxWaits, of: make(map[nonce.Principal]*sharer)}
+}
+
+// Linger has a principal count as a sharer for some time after it had something, so that one
+// who comes again and again finds no more of the others' claims before its own than if it had
+// stayed. It is to be called before anything else.
+func (s *Shares) Linger(d time.Duration) *Shares {
+	s.linger = d
+	return s
 }
 
 // Capacity is how much there is.
@@ -184,6 +196,7 @@ func (s *Shares) Release(p nonce.Principal, n int64) {
 }
 
 func (s *Shares) sharerLocked(p nonce.Principal) *sharer {
+	s.endLingeringLocked()
 	h := s.of[p]
 	if h == nil {
 		h = &sharer{principal: p}
@@ -193,8 +206,25 @@ func (s *Shares) sharerLocked(p nonce.Principal) *sharer {
 }
 
 func (s *Shares) forgetLocked(h *sharer) {
-	if h.has == 0 && len(h.queue) == 0 {
+	switch {
+	case h.has != 0 || len(h.queue) != 0:
+	case s.linger == 0 || h.principal == 0:
 		delete(s.of, h.principal)
+	default:
+		h.last = time.Now()
+	}
+}
+
+// endLingeringLocked forgets those who had nothing for long. It looks now and then.
+func (s *Shares) endLingeringLocked() {
+	if s.linger == 0 || time.Since(s.left) < s.linger/8 {
+		return
+	}
+	s.left = time.Now()
+	for p, h := range s.of {
+		if h.has == 0 && len(h.queue) == 0 && s.left.Sub(h.last) >= s.linger {
+			delete(s.of, p)
+		}
 	}
 }
 
@@ -211,6 +241,7 @@ func (s *Shares) mayLocked(h *sharer, n int64) bool {
 // is the same, whoever came first. A claim that there is no room for yet keeps those behind
 // it waiting, so that a large one is not passed over for ever.
 func (s *Shares) grantLocked() {
+	s.endLingeringLocked()
 	for s.waits > 0 {
 		var next *sharer
 		for _, h := range s.of {

@@ -45,6 +45,27 @@ func TestWhoComesFindsRoomWhateverAnotherHolds(t *testing.T) {
 	}
 }
 
+func TestWhoHadSomeLatelyCountsAmongThoseWhoShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fairness.NewShares(48, 0, 0).Linger(time.Second)
+		take(t, s, hostile, 36)
+		take(t, s, worker, 1)
+		s.Release(worker, 1)
+		s.Release(hostile, 36)
+		for _, c := range []struct {
+			after time.Duration
+			most  int64
+		}{{0, 18}, {time.Second - 1, 18}, {2 * time.Second, 36}} {
+			time.Sleep(c.after)
+			take(t, s, hostile, c.most)
+			if ok, crowded := s.Try(hostile, 1); ok || !crowded {
+				t.Errorf("%v later more than %d were granted: %v, crowded %v", c.after, c.most, ok, crowded)
+			}
+			s.Release(hostile, c.most)
+		}
+	})
+}
+
 func TestEachMayHaveTheLeastHoweverManyThereAre(t *testing.T) {
 	s := fairness.NewShares(100, 20, 0)
 	for p := range nonce.Principal(40) {
