@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"noncegate/internal/access/audit"
+	"noncegate/test/lab/expect"
 )
 
 // variant is one way to play a transcript: the words of its "== with" lines, each with
@@ -48,25 +49,14 @@ func withEach(all []variant, word string) (more []variant) {
 	return more
 }
 
-// numbers are the settings that are a number, with the fields that have it.
-var numbers = map[string]func(s *setup) []*int{
-	"workers":             func(s *setup) []*int { return []*int{&s.Service.Workers} },
-	"commit-ops":          func(s *setup) []*int { return []*int{&s.Service.MaxBatch} },
-	"guard-slots":         func(s *setup) []*int { return []*int{&s.guard.Slots} },
-	"max-connections":     func(s *setup) []*int { return []*int{&s.ws.MaxConnections} },
-	"max-inflight":        func(s *setup) []*int { return []*int{&s.ws.MaxInflight, &s.ws.MaxBatch} },
-	"address-connections": func(s *setup) []*int { return []*int{&s.ws.Addresses.Connections} },
-}
-
-// set is a setting of "== with".
+// set is a setting of "== with": a field of one of the configurations, or one of its own.
 func (w *world) set(s *setup, name, value string) (err error) {
-	if fields := numbers[name]; fields != nil {
-		for _, field := range fields(s) {
-			if *field, err = strconv.Atoi(value); err != nil {
-				return err
-			}
+	if of, field, ok := strings.Cut(name, "."); ok {
+		configs := map[string]any{"ws": &s.ws, "service": &s.Service, "guard": &s.guard}
+		if configs[of] == nil {
+			return fmt.Errorf("there is no configuration %s", of)
 		}
-		return nil
+		return expect.Set(configs[of], field, value)
 	}
 	switch name {
 	case "mode":
@@ -77,8 +67,6 @@ func (w *world) set(s *setup, name, value string) (err error) {
 		mode(s)
 	case "locks":
 		s.locks = w.locks
-	case "guard-calls":
-		s.ws.GuardCalls, err = time.ParseDuration(value)
 	case "chain-wait":
 		w.chain.patient = true
 		s.ws.ChainWait, err = time.ParseDuration(value)
@@ -86,9 +74,6 @@ func (w *world) set(s *setup, name, value string) (err error) {
 		marks := &s.ws.Writer.Marks
 		marks.Low, marks.High = 10, 20
 		marks.Max, err = strconv.ParseInt(value, 10, 64)
-	case "signer-rate":
-		rate := &s.ws.Signers.Rate
-		_, err = fmt.Sscanf(value, "%g/%d", &rate.PerSecond, &rate.Burst)
 	case "other-chains":
 		s.ws.OtherChain = func(signer string) string {
 			if strings.HasPrefix(signer, "eip155:") && !strings.HasPrefix(signer, value+":") {
@@ -96,8 +81,6 @@ func (w *world) set(s *setup, name, value string) (err error) {
 			}
 			return ""
 		}
-	case "example-chain":
-		s.ws.ExampleChain = value
 	case "audit":
 		if w.auditLevel, err = audit.ParseLevel(value); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (p *transcript) expect(c *client, line string) error {
 			got = c.reply()
 		}
 	}
-	return p.match(want, got, "")
+	return p.match(want, got)
 }
 
 // expectAmong compares the reply to the same request, however many come before it.
@@ -145,7 +146,7 @@ func (p *transcript) expectAmong(c *client, line string) error {
 		if i >= 0 {
 			got := c.replies[i]
 			c.replies = slices.Delete(c.replies, i, i+1)
-			return p.match(want, got, "")
+			return p.match(want, got)
 		}
 		must(p, c.read())
 	}
@@ -167,87 +168,54 @@ func decode(line string) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// match compares two decoded values; a string of the wanted one may be a
-// placeholder. Objects must have the same members; one with "..." may have more.
-func (p *transcript) match(want, got any, path string) error {
-	switch w := want.(type) {
-	case map[string]any:
-		g, ok := got.(map[string]any)
-		_, more := w["..."]
-		if !ok || len(g) != len(w) && !more {
-			return fmt.Errorf("%s is %s", path, show(got))
-		}
-		for name := range w {
-			if name == "..." {
-				continue
-			}
-			if err := p.match(w[name], g[name], path+"."+name); err != nil {
-				return err
-			}
-		}
-		return nil
-	case []any:
-		g, ok := got.([]any)
-		if !ok || len(g) != len(w) {
-			return fmt.Errorf("%s is %s", path, show(got))
-		}
-		for i := range w {
-			if err := p.match(w[i], g[i], fmt.Sprintf("%s[%d]", path, i)); err != nil {
-				return err
-			}
-		}
-		return nil
-	case string:
-		if strings.HasPrefix(w, "<") {
-			return p.matchPlaceholder(w, fmt.Sprint(got), path)
-		}
+// show is a value as JSON, its members in the order of their names.
+func show(v any) string {
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	return strings.TrimSpace(text.String())
+}
+
+func atoi(digits string) int { n, _ := strconv.Atoi(digits); return n }
+
+// A placeholder is <shape>, <shape name> or <least-greatest>.
+var placeholder = regexp.MustCompile(`"<([a-z]+|(\d+)-(\d+))(?: ([a-z]+))?>"`)
+
+// shapes are what a placeholder can stand for.
+var shapes = map[string]string{
+	"time":   `"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`,
+	"number": `"?-?\d+(?:\.\d+)?"?`,
+	"id":     `"0x[0-9a-f]{32}"`,
+	"any":    `"(?:[^"\\]|\\.)*"|[^",{}]+|\{.*\}|\[.*\]`,
+}
+
+// match compares two decoded values; a string of the wanted one may be a placeholder. A name
+// means the same everywhere in a transcript.
+func (p *transcript) match(want, got any) error {
+	wanted, came := regexp.QuoteMeta(show(want)), show(got)
+	pattern := placeholder.ReplaceAllStringFunc(wanted, func(one string) string {
+		shape := placeholder.FindStringSubmatch(one)[1]
+		return "(" + cmp.Or(shapes[shape], `-?\d+`) + ")"
+	})
+	values := regexp.MustCompile("^" + pattern + "$").FindStringSubmatch(came)
+	if values == nil {
+		return fmt.Errorf("it is %s", came)
 	}
-	if got != want {
-		return fmt.Errorf("%s is %s, want %s", path, show(got), show(want))
+	for i, one := range placeholder.FindAllStringSubmatch(wanted, -1) {
+		value, least, greatest, name := strings.Trim(values[i+1], `"`), one[2], one[3], one[4]
+		if n := atoi(value); least != "" && (n < atoi(least) || n > atoi(greatest)) {
+			return fmt.Errorf("%s is %s, in %s", one[0], value, came)
+		}
+		if name == "" {
+			continue
+		}
+		if before, seen := p.names[name]; seen && before != value {
+			return fmt.Errorf("%s is %s, but was %s", one[0], value, before)
+		}
+		p.names[name] = value
 	}
 	return nil
-}
-
-func show(v any) string { text, _ := json.Marshal(v); return string(text) }
-
-// placeholders are the shapes a placeholder can stand for.
-var placeholders = map[string]*regexp.Regexp{
-	"time":   regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$`),
-	"number": regexp.MustCompile(`^-?\d+(\.\d+)?$`),
-	"id":     regexp.MustCompile(`^0x[0-9a-f]{32}$`),
-	"any":    regexp.MustCompile(``),
-}
-
-// matchPlaceholder compares with <shape>, <shape name> or <least-greatest>. A name means
-// the same everywhere in a transcript.
-func (p *transcript) matchPlaceholder(placeholder, got, path string) error {
-	shape, name, named := strings.Cut(strings.Trim(placeholder, "<>"), " ")
-	if least, greatest, ok := bounds(shape); ok {
-		if n, err := strconv.ParseInt(got, 10, 64); err != nil || n < least || n > greatest {
-			return fmt.Errorf("%s is %s, want %s", path, got, placeholder)
-		}
-		return nil
-	}
-	re := placeholders[shape]
-	if re == nil {
-		return fmt.Errorf("there is no placeholder %s", placeholder)
-	}
-	if !re.MatchString(got) {
-		return fmt.Errorf("%s is %s, want %s", path, got, placeholder)
-	}
-	if before, seen := p.names[name]; named && seen && before != got {
-		return fmt.Errorf("%s is %s, but <%s> was %s", path, got, name, before)
-	}
-	if named {
-		p.names[name] = got
-	}
-	return nil
-}
-
-// bounds reads two numbers with a dash between them.
-func bounds(shape string) (least, greatest int64, ok bool) {
-	_, err := fmt.Sscanf(shape, "%d-%d", &least, &greatest)
-	return least, greatest, err == nil
 }
 
 // finish checks that nothing came that the transcript does not show.

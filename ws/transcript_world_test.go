@@ -19,6 +19,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 )
@@ -313,15 +314,9 @@ func rightNamed(word string) access.Right {
 
 func (p *transcript) limit(a []string) error {
 	var q access.Quota
-	fields := map[string]any{
-		"rate": &q.RequestsPerSecond, "burst": &q.Burst, "connections": &q.Connections, "subscriptions": &q.Subscriptions, "open-holds": &q.OpenHolds, "new-signers": &q.NewSigners,
-	}
 	for _, word := range a[1:] {
 		name, value, _ := strings.Cut(word, "=")
-		if fields[name] == nil {
-			return fmt.Errorf("there is no quota of %s", name)
-		}
-		if _, err := fmt.Sscan(value, fields[name]); err != nil {
+		if err := expect.Set(&q, name, value); err != nil {
 			return err
 		}
 	}

@@ -308,15 +308,10 @@ func (s *story) sendOp(a []string) string {
 	for _, word := range a[3:] {
 		name, text, _ := strings.Cut(word, "=")
 		var err error
-		switch field := reflect.ValueOf(op).Elem().FieldByName(name).Addr().Interface().(type) {
-		case *nonce.TxHash:
-			*field, err = nonce.ParseTxHash(text)
-		case *time.Duration:
-			*field, err = time.ParseDuration(text)
-		case *string:
-			*field = text
-		default:
-			_, err = fmt.Sscan(text, field)
+		if name == "TxHash" {
+			op.TxHash, err = nonce.ParseTxHash(text)
+		} else {
+			err = expect.Set(op, name, text)
 		}
 		expect.Must(s.t, err)
 	}

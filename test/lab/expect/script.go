@@ -2,10 +2,13 @@ package expect
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Script is one scenario of a file. It begins with a line "== NAME". Each other line is a step,
@@ -42,6 +45,25 @@ func (s *Script) Play(do func(command string, args []string) (shown []string)) {
 			s.played = append(s.played, "    "+shown)
 		}
 	}
+}
+
+// Set gives a field of a struct, named A.B where it is within one, the value that a text has.
+func Set(of any, name, text string) (err error) {
+	field := reflect.ValueOf(of).Elem()
+	for part := range strings.SplitSeq(name, ".") {
+		if field = field.FieldByName(part); !field.IsValid() {
+			return fmt.Errorf("there is no %s", name)
+		}
+	}
+	switch to := field.Addr().Interface().(type) {
+	case *time.Duration:
+		*to, err = time.ParseDuration(text)
+	case *string:
+		*to = text
+	default:
+		_, err = fmt.Sscan(text, to)
+	}
+	return err
 }
 
 var update = flag.Bool("update", false, "write what the scenarios show into their files")
