@@ -108,37 +108,6 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 	}
 }
 
-func TestAnArrayIsAdmittedAsAWhole(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.Service.Workers, s.Service.QueueCapacity = 1, 3 })
-	rejected := g.rejections()
-	c := g.dial()
-	release := g.hang(c, "held", "nonce_allocate", `["held"]`)
-	const three = `[{"jsonrpc":"2.0","id":"1","method":"nonce_allocate","params":["a"]},
-		{"jsonrpc":"2.0","id":"2","method":"nonce_allocate","params":["b"]},
-		{"jsonrpc":"2.0","method":"nonce_allocate","params":["c"]},
-		{"jsonrpc":"2.0","id":"3","method":"nonce_nope"}]`
-	c.send(three)
-	for range 4 {
-		wait.For(t, rejected, "each element's refusal")
-	}
-	refused := c.batch()
-	for i, r := range refused {
-		data := wantError(t, r.(map[string]any), fmt.Sprint(i+1), "server_busy")
-		if data["stage"] != wire.StageWorker {
-			t.Errorf("element %d: stage %v", i, data["stage"])
-		}
-	}
-	release()
-	c.wantResult("held")
-	if len(refused) != 3 || g.next("a")+g.next("b")+g.next("c") != 0 {
-		t.Fatalf("got %v, and %d nonces were taken", refused, g.next("a")+g.next("b")+g.next("c"))
-	}
-	c.send(three) // all slots are free again
-	if r := c.batch(); len(r) != 3 || r[0].(map[string]any)["error"] != nil {
-		t.Errorf("after the queue was empty: %v", r)
-	}
-}
-
 func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 	for _, mode := range []nonce.Mode{nonce.WorkerQueue, nonce.Basic} {
 		for _, reject := range []nonce.Reject{nonce.FailFast, nonce.CallerRuns} {

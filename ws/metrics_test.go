@@ -1,8 +1,6 @@
 package ws
 
 import (
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,27 +12,6 @@ import (
 	"noncegate/writer"
 )
 
-func TestARefusedUpgradeIsCountedByItsReason(t *testing.T) {
-	g := startGateway(t, func(s *setup) { s.ws.MaxConnections = 1 })
-	g.wantRefused(http.Header{"Origin": {"https://evil.example"}}, http.StatusForbidden)
-	response, err := http.Get("http://" + g.address + "/ws")
-	must(t, err)
-	must(t, response.Body.Close())
-	http.DefaultClient.CloseIdleConnections()
-	if response.StatusCode != http.StatusBadRequest || response.Header.Get("Sec-Websocket-Version") != "13" {
-		t.Errorf("no handshake: %v, %v", response.Status, response.Header)
-	}
-	g.dial().settle()
-	g.wantUnavailable()
-	g.srv.conns.setLeaving()
-	g.wantUnavailable()
-	g.WantMetrics(map[string]float64{
-		"upgrade_refused_total{origin}": 1, "upgrade_refused_total{bad_request}": 1,
-		"upgrade_refused_total{full}": 1, "upgrade_refused_total{draining}": 1, "upgrade_refused_total{broken}": 0,
-		"connections_opened_total": 1, "connections": 1,
-	})
-}
-
 func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 	farewell := func(code int) func(*gateway, *client) {
 		return func(_ *gateway, c *client) {
@@ -44,15 +21,6 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 	}
 	for reason, end := range map[string]func(g *gateway, c *client){
 		"client": farewell(wire.CloseServiceRestart), // a client may say any code
-		"lost":   func(_ *gateway, c *client) { must(t, c.conn.Close()) },
-		"unsupported": func(_ *gateway, c *client) {
-			must(t, c.conn.WriteMessage(websocket.BinaryMessage, nil))
-			c.closed()
-		},
-		"too_large": func(_ *gateway, c *client) {
-			c.send(strings.Repeat(" ", 65<<10))
-			c.closed()
-		},
 		"protocol": func(_ *gateway, c *client) {
 			_, err := c.conn.NetConn().Write([]byte{0x81, 0x00}) // not masked
 			must(t, err)
@@ -70,11 +38,6 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 		},
 		"policy": func(g *gateway, c *client) {
 			g.srv.conns.all()[0].close(wire.ClosePolicy, "")
-			c.closed()
-		},
-		"internal": func(g *gateway, c *client) {
-			g.srv.service = panicking{g.Service}
-			c.request("1", "nonce_status", `["b"]`)
 			c.closed()
 		},
 	} {

@@ -159,6 +159,9 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 					t.Errorf("%d panics counted, want 1", n)
 				}
 				sound.ask("2", "gateway_info", `[]`)
+				must(t, client.conn.Close()) // a client that is still there is waited for
+				wait.Until(t, "the end of its connection", func() bool { return g.srv.conns.len() == 1 })
+				g.WantMetrics(map[string]float64{"connections_closed_total{internal}": 1})
 			})
 		}
 	}

@@ -159,7 +159,7 @@ func (p *transcript) expectClose(c *client, want string) error {
 		return fmt.Errorf("closed with %s %s", got, text)
 	}
 	c.ended = true
-	return nil
+	return c.conn.Close() // a client that is still there is waited for
 }
 
 func decode(line string) (v any, err error) {
