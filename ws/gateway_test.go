@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"noncegate/internal/access"
 	"noncegate/internal/guard"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -37,7 +38,7 @@ var must, check = inprocess.Must, inprocess.Check
 type setup struct {
 	inprocess.Config
 	ws      Config
-	headers time.Duration // how long those of a request may take, of startRaw
+	headers time.Duration // how long those of a request may take, of inBubble
 	serve   func(testing.TB, *http.Server) (address string, stop func())
 	locks   guard.Locks // nil: there is no guard
 	guard   guard.Config
@@ -385,4 +386,39 @@ func wantError(t testing.TB, r map[string]any, id, reason string) map[string]any
 		t.Fatalf("got %v, want %s for %s", r, reason, id)
 	}
 	return data
+}
+
+// known are people with every right.
+func known(names ...string) *inprocess.People {
+	p := new(inprocess.People)
+	for _, name := range names {
+		p.Grant(name, "*", inprocess.EveryRight)
+	}
+	return p
+}
+
+// letIn makes a gateway ask who its clients are, and let these in with every right.
+func letIn(names ...string) func(*setup) { return func(s *setup) { s.ws.Auth = known(names...) } }
+
+// limited is letIn of one with a quota.
+func limited(name string, q access.Quota) func(*setup) {
+	p := known(name)
+	p.Limit(name, q)
+	return func(s *setup) { s.ws.Auth = p }
+}
+
+// guardedGateway is a gateway that lets in whom people knows, and looks at its
+// sessions often.
+func guardedGateway(t testing.TB, p *inprocess.People, changes ...func(*setup)) *gateway {
+	t.Helper()
+	return startGateway(t, append([]func(*setup){func(s *setup) {
+		s.ws.Auth = p
+		s.ws.PingInterval = time.Second // looked at 16 times as often
+	}}, changes...)...)
+}
+
+// as connects under a name.
+func (g *gateway) as(name string) *client {
+	g.Helper()
+	return g.dialWith(inprocess.As(name))
 }

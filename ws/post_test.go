@@ -59,7 +59,7 @@ func TestEachLoginByPostIsAuditedOnceASocket(t *testing.T) {
 }
 
 func TestABodyThatCannotBeReadIsChargedToWhoSentIt(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {RequestsPerSecond: 0.001, Burst: 2}})
+	g := startGateway(t, limited("ada", access.Quota{RequestsPerSecond: 0.001, Burst: 2}))
 	at := g.speak(newParrot())
 	for i, want := range []string{"parse_error", "parse_error", "server_busy"} {
 		if _, said := at.postAs("ada", `{"jsonrpc`); !strings.Contains(said, want) {

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,28 +11,13 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
-	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 )
-
-// limited are people with every right, each with a quota.
-func limited(quotas map[string]access.Quota) *inprocess.People {
-	p := known(slices.Collect(maps.Keys(quotas))...)
-	for name, q := range quotas {
-		p.Limit(name, q)
-	}
-	return p
-}
-
-func limitedGateway(t testing.TB, quotas map[string]access.Quota, changes ...func(*setup)) *gateway {
-	t.Helper()
-	return startGateway(t, append([]func(*setup){func(s *setup) { s.ws.Auth = limited(quotas) }}, changes...)...)
-}
 
 // Each signer that a subscription names is kept: without a bound one client with the
 // right to subscribe takes all memory there is.
 func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
-	g := limitedGateway(t, map[string]access.Quota{"ada": {}, "bob": {}, "eve": {}}, func(s *setup) { s.ws.MaxSubscriptions = 64 })
+	g := startGateway(t, letIn("ada", "bob", "eve"), func(s *setup) { s.ws.MaxSubscriptions = 64 })
 	next := 0
 	subscribe := func(c *client, names int) map[string]any {
 		t.Helper()
@@ -86,12 +68,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 // Sockets that do not authenticate have a bound of their own, and what is beyond is
 // closed unread. Nodes and clients that are in are not touched.
 func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
-	p := limited(map[string]access.Quota{"ada": {}})
-	h := startRaw(t, func(s *setup) {
-		s.ws.Auth = p
-		s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2}
-		s.headers = patience
-	})
+	h := startRaw(t, letIn("ada"), func(s *setup) { s.ws.Addresses = quota.AddressConfig{Waiting: 3, WaitingEach: 2} })
 	in := h.as("ada")
 	in.settle()
 	var open []*raw
@@ -115,8 +92,7 @@ func TestSocketsThatDoNotAuthenticateAreBounded(t *testing.T) {
 }
 
 func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
-	h := startRaw(t, func(s *setup) {
-		s.ws.Auth = limited(map[string]access.Quota{"ada": {}})
+	h := startRaw(t, letIn("ada"), func(s *setup) {
 		s.ws.Addresses.Sockets = quota.Rate{PerSecond: 0.001, Burst: 2} // the warm-up took one
 	})
 	h.as("ada").settle()
@@ -128,54 +104,9 @@ func TestAnAddressThatConnectsTooFastIsClosedUnread(t *testing.T) {
 	h.WantMetrics(map[string]float64{"upgrade_refused_total{address_fast}": 1})
 }
 
-func TestOrigins(t *testing.T) {
-	for _, c := range []struct {
-		origins Origins
-		header  []string
-		want    bool
-	}{
-		{Origins{}, nil, true},
-		{Origins{}, []string{"http://gateway:80"}, true}, // of the host that was asked
-		{Origins{}, []string{"https://GATEWAY:80"}, true},
-		{Origins{}, []string{"http://other"}, false},
-		{Origins{}, []string{"null"}, false},
-		{Origins{}, []string{""}, false},
-		{Origins{}, []string{"http://gateway:80", "http://gateway:80"}, false},
-		{Origins{Addresses: true}, []string{"http://gateway:80"}, false},
-		{Origins{Addresses: true}, nil, true},
-		{Origins{RefuseMissing: true}, nil, false},
-		{Origins{RefuseMissing: true}, []string{"http://gateway:80"}, true},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example"}, true},
-		{Origins{Allowed: []string{"https://app.example"}}, nil, true},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"http://gateway:80"}, false},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"http://app.example"}, false},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example:8443"}, false},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example.evil"}, false},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://evil.app.example"}, false},
-		{Origins{Allowed: []string{"https://app.example"}}, []string{"https://app.example/"}, false},
-	} {
-		r := &http.Request{Host: "gateway:80", Header: http.Header{}}
-		if c.header != nil {
-			r.Header["Origin"] = c.header
-		}
-		if got := c.origins.Allow(r); got != c.want {
-			t.Errorf("%+v: %q allowed: %v", c.origins, c.header, got)
-		}
-	}
-}
-
-func TestAPageThatMayNotConnectIsRefusedBeforeItsCredentialIsLookedAt(t *testing.T) {
-	p := new(inprocess.People)
-	p.Refuse(errors.New("must not be asked"))
-	g := guardedGateway(t, p, func(s *setup) { s.ws.Origins.Allowed = []string{"https://app.example"} })
-	g.wantRefused(http.Header{"Origin": {"https://evil.example"}, "Authorization": {"Bearer ada"}}, http.StatusForbidden)
-	g.WantMetrics(map[string]float64{"upgrade_refused_total{origin}": 1})
-}
-
 // It is refused for ever, and read and answered each time.
 func TestABatchThatIsTooLargeForAQuotaRests(t *testing.T) {
-	limits := func(s *setup) { s.ws.Auth = limited(map[string]access.Quota{"ada": {RequestsPerSecond: 1, Burst: 5}}) }
-	inBubble(t, limits, func(t *testing.T, r *raw) {
+	inBubble(t, limited("ada", access.Quota{RequestsPerSecond: 1, Burst: 5}), func(t *testing.T, r *raw) {
 		r.upgrade("Authorization: Bearer ada\r\n")
 		one := `{"jsonrpc":"2.0","id":1,"method":"nonce_status","params":["a"]}`
 		began := time.Now()

@@ -278,8 +278,7 @@ func TestRawHandshakesThatStop(t *testing.T) {
 
 // Nobody who was refused keeps a socket: what comes behind is not looked at.
 func TestWhatComesBehindARefusalIsNotServed(t *testing.T) {
-	p := known("ada")
-	h := startRaw(t, func(s *setup) { s.ws.Auth = p })
+	h := startRaw(t, letIn("ada"))
 	defer h.wantNothingLeft(t)
 	r := h.connect(t)
 	defer r.Close()

@@ -227,20 +227,15 @@ func rawSetup(s *setup) {
 	s.ws.PingInterval = time.Hour
 	s.ws.Writer.CloseTimeout = 200 * time.Millisecond
 	s.headers = patience
+	s.serve = func(t testing.TB, web *http.Server) (string, func()) {
+		web.ReadHeaderTimeout, web.ReadTimeout, web.IdleTimeout, web.MaxHeaderBytes = patience, patience, patience, 4096
+		return inprocess.Serve(t, web)
+	}
 }
 
 func startRaw(t *testing.T, changes ...func(*setup)) *rawGateway {
 	t.Helper()
-	var headers time.Duration
-	last := func(s *setup) { headers = s.headers }
-	g := startGateway(t, slices.Concat([]func(*setup){rawSetup}, changes, []func(*setup){last})...)
-	h := &rawGateway{gateway: g}
-	var stop func()
-	g.address, stop = inprocess.Serve(t, &http.Server{
-		Handler: g.srv, ConnState: g.srv.ConnState,
-		ReadHeaderTimeout: headers, ReadTimeout: max(headers, time.Second), IdleTimeout: headers, MaxHeaderBytes: 4096,
-	})
-	t.Cleanup(stop)
+	h := &rawGateway{gateway: startGateway(t, append([]func(*setup){rawSetup}, changes...)...)}
 	warm := h.connect(t)                          // what the first connection brings to life stays
 	warm.upgrade("Authorization: Bearer ada\r\n") // where anybody is asked
 	warm.outcome(served)

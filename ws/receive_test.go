@@ -47,7 +47,7 @@ func (g *gateway) awaitReceiving(messages, bytes int64, waits int) {
 func receiveBytes(s *setup) { s.ws.MaxMessageBytes, s.ws.MaxReceiveBytes = 64<<10, 512<<10 }
 
 func TestHalfMessagesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("hostile", "worker") })
+	g := startGateway(t, receiveBytes, letIn("hostile", "worker"))
 	whole := padded("1", 60<<10)
 	const most = 6 // of 60 KiB, in three quarters of 512
 	var half []*raw
@@ -81,7 +81,7 @@ func TestHalfMessagesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
 // A message whose length is not known by its first frame counts as the longest there may be,
 // whatever comes between its frames.
 func TestAMessageInFramesCountsAsTheLongest(t *testing.T) {
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	g := startGateway(t, receiveBytes, letIn("ada"))
 	long := strings.Repeat(" ", freeBytes)
 	for name, first := range map[string][]byte{
 		"two frames":          slices.Concat(frame(opText, "["), frame(opContinuation, long)),
@@ -99,7 +99,7 @@ func TestAMessageInFramesCountsAsTheLongest(t *testing.T) {
 
 // Half a short message, or less of a long one, costs what the process has for a connection anyway.
 func TestAShortMessageIsNotCounted(t *testing.T) {
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	g := startGateway(t, receiveBytes, letIn("ada"))
 	r := g.socketAs("ada")
 	r.write(frame(opText, `{"jsonrpc":"2.0","id":"1",`), frame(opContinuation, strings.Repeat(" ", 7000)))
 	r.write(frame(fin|opPing, "x"))
@@ -112,9 +112,7 @@ func TestAShortMessageIsNotCounted(t *testing.T) {
 }
 
 func TestAMessageThatWaitsUnreadTooLongEndsItsConnection(t *testing.T) {
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) {
-		s.ws.Auth, s.ws.MessageTimeout = known("hostile"), 500*time.Millisecond
-	})
+	g := startGateway(t, receiveBytes, letIn("hostile"), func(s *setup) { s.ws.MessageTimeout = 500 * time.Millisecond })
 	whole := padded("1", 60<<10)
 	var all []*raw
 	for range 12 {
@@ -134,7 +132,7 @@ func TestAMessageThatWaitsUnreadTooLongEndsItsConnection(t *testing.T) {
 // What a dialect is asked keeps its bytes until it is answered.
 func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
 	p := newParrot()
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("ada") })
+	g := startGateway(t, receiveBytes, letIn("ada"))
 	at := g.speak(p)
 	c := at.as("ada")
 	params := `["` + strings.Repeat("x", 30<<10) + `"]`
@@ -152,7 +150,7 @@ func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
 
 func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
 	p := newParrot()
-	g := limitedGateway(t, nil, receiveBytes, func(s *setup) { s.ws.Auth = known("hostile", "worker") })
+	g := startGateway(t, receiveBytes, letIn("hostile", "worker"))
 	at := g.speak(p)
 	body := `{"jsonrpc":"2.0","id":"1","method":"say","params":["` + strings.Repeat("x", 60<<10) + `"]}`
 	post := func(name string) *http.Request {
@@ -203,7 +201,7 @@ func TestReceiveTakesLittleMoreMemoryThanCame(t *testing.T) {
 
 func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
 	p := newParrot()
-	g := limitedGateway(t, nil, func(s *setup) { s.ws.Auth, s.ws.MaxBatch = known("hostile", "worker"), 10 })
+	g := startGateway(t, letIn("hostile", "worker"), func(s *setup) { s.ws.MaxBatch = 10 })
 	at := g.speak(p) // with 100 slots
 	hostile := at.as("hostile")
 	for i := range 75 {

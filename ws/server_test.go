@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -16,34 +17,6 @@ func (g *gateway) wantUnavailable() {
 	g.Helper()
 	if response, _ := g.wantRefused(nil, http.StatusServiceUnavailable); response.Header.Get("Retry-After") == "" {
 		g.Errorf("no Retry-After in %v", response)
-	}
-}
-
-// A page of evil.example whose name has come to lead to this host is of the host that
-// it asks, and knows the way to a gateway that asks nobody who he is.
-func TestAPageWhoseNameWasMadeToLeadHereIsRefusedWhereEverybodyMayEverything(t *testing.T) {
-	p := known("ada")
-	open, asks := startGateway(t), guardedGateway(t, p)
-	listed := startGateway(t, func(s *setup) { s.ws.Origins.Allowed = []string{"http://evil.example:8080"} })
-	for _, c := range []struct {
-		g      *gateway
-		origin string
-		status int
-	}{
-		{open, "http://evil.example:8080", http.StatusForbidden},
-		{open, "http://localhost.evil.example:8080", http.StatusForbidden},
-		{open, "http://127.0.0.1.evil.example:8080", http.StatusForbidden},
-		{open, "http://127.0.0.1:8080", http.StatusSwitchingProtocols},
-		{open, "http://[::1]:8080", http.StatusSwitchingProtocols},
-		{open, "http://LOCALHOST:8080", http.StatusSwitchingProtocols},
-		{open, "http://app.localhost:8080", http.StatusSwitchingProtocols},
-		{asks, "http://evil.example:8080", http.StatusSwitchingProtocols}, // it has no credential to bring
-		{listed, "http://evil.example:8080", http.StatusSwitchingProtocols},
-	} {
-		h := http.Header{"Origin": {c.origin}, "Host": {strings.TrimPrefix(c.origin, "http://")}, "Authorization": {"Bearer ada"}}
-		if response, _ := c.g.knock(h); response.StatusCode != c.status {
-			t.Errorf("%s: got %v, want %d", c.origin, response, c.status)
-		}
 	}
 }
 
@@ -95,4 +68,30 @@ func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) 
 		panic("a mistake")
 	}
 	return s.Service.Reserve(signer, p)
+}
+
+func TestEveryKindOfOpIsDescribed(t *testing.T) {
+	for k := nonce.KindAllocate; k.String() != nonce.Kind(0).String(); k++ {
+		if int(k) >= len(kinds) {
+			t.Fatalf("%s is not described", k)
+		}
+		if row := kinds[k]; row.right == 0 || row.bytes == nil || row.result == nil || row.reads != (row.audited == nil) {
+			t.Errorf("%s is described by halves: %+v", k, row)
+		}
+	}
+}
+
+// TestEveryCloseReasonIsExplained where an operator meets it.
+func TestEveryCloseReasonIsExplained(t *testing.T) {
+	for path, marks := range map[string]string{"../docs/metrics.md": "`", "../dashboards/connections.json": ""} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, reason := range closeReasons {
+			if !strings.Contains(string(text), marks+string(reason)+marks) {
+				t.Errorf("%s does not explain the close reason %s", path, reason)
+			}
+		}
+	}
 }
