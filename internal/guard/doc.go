@@ -19,7 +19,7 @@
 // the gateway from doing the same work twice at once.
 //
 // A Guard owns one goroutine a worker, which talks to the Locks and reports the
-// results. Stop ends them and waits. Locks: Guard.mu, worker.mu and Memory.mu; no I/O is under any.
+// results. Stop ends them and waits. Locks: Guard.mu and Memory.mu; no I/O is under either.
 //
 // Where to begin reading: guard.go, worker.go, locks.go, redis.go.
 package guard

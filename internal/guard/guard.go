@@ -114,14 +114,12 @@ type Guard struct {
 	away     rate.Sometimes // the log says that the Locks do not answer
 	late     rate.Sometimes // the log says that a lock has ended before its call, which a client may cause at will
 
-	mu     sync.Mutex // guards what follows
-	used   int
-	kept   map[nonce.Principal]int // locks that are kept
-	closed bool
-	idle   chan struct{} // closed when closed and used is 0
-
-	stop    chan struct{} // closed by Stop
-	once    sync.Once
+	mu      sync.Mutex // guards what follows
+	used    int
+	kept    map[nonce.Principal]int // locks that are kept
+	closed  bool                    // Reserve lets nobody in
+	stopped bool                    // the queues are closed
+	idle    chan struct{}           // closed when closed and used is 0
 	running sync.WaitGroup
 }
 
@@ -132,12 +130,12 @@ func New(locks Locks, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
 	}
 	g := &Guard{
 		cfg: cfg, locks: locks, counters: newCounters(reg), log: log.With("component", "guard"), seed: maphash.MakeSeed(),
-		idle: make(chan struct{}), stop: make(chan struct{}),
+		idle: make(chan struct{}),
 		away: rate.Sometimes{Interval: time.Second}, late: rate.Sometimes{Interval: time.Second}, kept: make(map[nonce.Principal]int),
 	}
 	metrics.Slots(reg, "guard", "Guarded calls under way", g.slots)
 	for range cfg.Workers {
-		w := &worker{g: g, wake: make(chan struct{}, 1)}
+		w := &worker{g: g, queue: make(chan *Lock, cfg.Slots)}
 		g.workers = append(g.workers, w)
 		g.running.Go(w.loop)
 	}
@@ -247,9 +245,21 @@ func (g *Guard) Stop(ctx context.Context) (err error) {
 		used, _ := g.slots()
 		err = fmt.Errorf("guard: %d calls have not ended: %w", used, context.Cause(ctx))
 	}
-	g.once.Do(func() { close(g.stop) })
+	g.closeQueues()
 	g.running.Wait()
 	return err
+}
+
+func (g *Guard) closeQueues() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return
+	}
+	g.stopped = true
+	for _, w := range g.workers {
+		close(w.queue)
+	}
 }
 
 // decide tells a caller what became of its take. Without a lock its slot is free.

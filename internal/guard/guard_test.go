@@ -164,6 +164,7 @@ func TestMoreLocksThanMayBeKeptAreRefused(t *testing.T) {
 		r.take("c", time.Minute, Full)
 		r.take("a", time.Minute, Taken)
 		time.Sleep(time.Second)
+		synctest.Wait() // until the first is dropped
 		third := r.take("c", time.Minute, Granted)
 		r.end(second)
 		r.end(third)

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -15,18 +14,17 @@ var errFull = errors.New("as many locks are kept as may be")
 type Memory struct {
 	maxLocks int
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards locks
 	locks map[string]*memoryLock
-	ends  expiry
 }
 
 var _ Locks = (*Memory)(nil)
 
 // memoryLock is one lock.
 type memoryLock struct {
-	key, value string
-	ends       time.Time // monotonic
-	index      int       // in the heap
+	value string
+	ends  time.Time // monotonic
+	timer *time.Timer
 }
 
 // NewMemory keeps up to maxLocks, each a few hundred bytes. Beyond it a take is
@@ -35,7 +33,7 @@ func NewMemory(maxLocks int) *Memory {
 	return &Memory{maxLocks: maxLocks, locks: make(map[string]*memoryLock)}
 }
 
-// Len is the number of locks that are kept, some of which may have ended.
+// Len is the number of locks that are kept.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,12 +45,9 @@ func (m *Memory) Run(_ context.Context, steps []Step) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for len(m.ends) > 0 && !m.ends[0].ends.After(now) {
-		m.dropLocked(m.ends[0])
-	}
 	for i := range steps {
 		if s := &steps[i]; s.Release {
-			m.releaseLocked(s)
+			m.releaseLocked(s, now)
 		} else {
 			m.takeLocked(s, now)
 		}
@@ -60,55 +55,46 @@ func (m *Memory) Run(_ context.Context, steps []Step) {
 }
 
 func (m *Memory) takeLocked(s *Step, now time.Time) {
-	if l, taken := m.locks[s.Key]; taken {
+	if l := m.locks[s.Key]; l != nil && l.ends.After(now) {
 		s.Left = l.ends.Sub(now)
 		return
 	}
+	m.dropLocked(s.Key)
 	if len(m.locks) >= m.maxLocks {
 		s.Err = errFull
 		return
 	}
-	l := &memoryLock{key: s.Key, value: s.Value, ends: now.Add(s.TTL)}
+	l := &memoryLock{value: s.Value, ends: now.Add(s.TTL)}
+	key := s.Key // the step is used again
+	l.timer = time.AfterFunc(s.TTL, func() { m.end(key, l) })
 	m.locks[s.Key] = l
-	heap.Push(&m.ends, l)
 	s.OK = true
 }
 
-func (m *Memory) releaseLocked(s *Step) {
-	l, taken := m.locks[s.Key]
-	if !taken || l.value != s.Value {
-		s.Others = taken
+// releaseLocked leaves a lock of another value, and one that has ended, to its timer.
+func (m *Memory) releaseLocked(s *Step, now time.Time) {
+	l := m.locks[s.Key]
+	if l == nil || !l.ends.After(now) {
 		return
 	}
-	m.dropLocked(l)
-	s.OK = true
+	if s.OK = l.value == s.Value; s.OK {
+		m.dropLocked(s.Key)
+	}
+	s.Others = !s.OK
 }
 
-func (m *Memory) dropLocked(l *memoryLock) {
-	heap.Remove(&m.ends, l.index)
-	delete(m.locks, l.key)
+func (m *Memory) dropLocked(key string) {
+	if l := m.locks[key]; l != nil {
+		l.timer.Stop()
+		delete(m.locks, key)
+	}
 }
 
-// expiry is a heap.Interface, the lock that ends first on top.
-type expiry []*memoryLock
-
-func (e expiry) Len() int           { return len(e) }
-func (e expiry) Less(i, j int) bool { return e[i].ends.Before(e[j].ends) }
-func (e expiry) Swap(i, j int) {
-	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (e *expiry) Push(l any) {
-	lock := l.(*memoryLock)
-	lock.index = len(*e)
-	*e = append(*e, lock)
-}
-
-// Pop implements heap.Interface.
-func (e *expiry) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+// end drops a lock whose time is over, unless that was done, and the key is another's by now.
+func (m *Memory) end(key string, l *memoryLock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locks[key] == l {
+		delete(m.locks, key)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 )
 
@@ -13,62 +12,34 @@ var errLate = errors.New("too many locks are asked for, or Redis is too slow")
 
 // worker has the steps of its share of the keys, in order.
 type worker struct {
-	g    *Guard
-	wake chan struct{} // capacity 1: the queue is not empty
-
-	mu     sync.Mutex // guards queue and closed; no I/O under it
-	queue  []*Lock    // no more than there are slots
-	closed bool
+	g     *Guard
+	queue chan *Lock // as many as there are slots: a lock waits in it once at most
 
 	// The worker's goroutine's.
-	spare []*Lock
-	asked []*Lock
-	steps []Step
+	batch, asked []*Lock
+	steps        []Step
 }
 
-// push queues what a lock waits for. False: the worker has ended.
+// push queues what a lock waits for. False: the worker takes nothing any more.
 func (w *worker) push(l *Lock) bool {
 	l.at = time.Now()
-	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return false
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	if !w.g.stopped {
+		w.queue <- l
 	}
-	w.queue = append(w.queue, l)
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-	return true
+	return !w.g.stopped
 }
 
-// take takes all that is queued. last: the worker ends when there is nothing.
-func (w *worker) take(last bool) []*Lock {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	batch := w.queue
-	w.queue, w.spare = w.spare[:0], batch
-	w.closed = last && len(batch) == 0
-	return batch
-}
-
-// loop is the worker's goroutine.
+// loop is the worker's goroutine. It takes all that has gathered at a time.
 func (w *worker) loop() {
-	for {
-		last := false
-		select {
-		case <-w.wake:
-		case <-w.g.stop:
-			last = true
+	for l := range w.queue {
+		w.batch = append(w.batch[:0], l)
+		for range len(w.queue) {
+			w.batch = append(w.batch, <-w.queue)
 		}
-		for batch := w.take(last); len(batch) > 0; batch = w.take(last) {
-			w.run(batch)
-			clear(batch)
-		}
-		if last {
-			return
-		}
+		w.run(w.batch)
+		clear(w.batch)
 	}
 }
 
