@@ -241,7 +241,7 @@ func TestRunEndsWhateverIsUnderWay(t *testing.T) {
 		time.Sleep(time.Second)
 		begin := time.Now()
 		w.stop()
-		if took := time.Since(begin); took > 0 {
+		if took := time.Since(begin); took > time.Second { // a node that does not read hears no goodbye
 			t.Errorf("Run ended after %v", took)
 		}
 		for range 2 {

@@ -27,7 +27,7 @@ type Conn struct {
 	ws   *websocket.Conn
 	cork *wsconn.Cork // beneath ws
 
-	slots          chan struct{}  // one for each pending exchange
+	slots          chan struct{}  // one for each pending exchange with a caller
 	waiting        atomic.Int64   // calls that wait for a slot
 	queue          chan *exchange // to the writer
 	pongs          wsconn.Pongs   // to the writer
@@ -44,6 +44,7 @@ type Conn struct {
 	retired  bool                 // takes no new calls, ends with the last one
 	left     bool                 // leaving is closed
 	pending  map[uint64]*exchange // by the id of each call; nil when dead
+	unwanted int                  // pending exchanges without a slot; see disown
 	subs     map[string]Sub       // live here, by id as the other side writes it; nil when dead
 }
 
@@ -77,7 +78,7 @@ type exchange struct {
 	state    atomic.Int32
 	sentAt   time.Time    // set by the writer before sent
 	done     chan outcome // receives once, unless the exchange was removed from pending
-	unwanted bool         // its answer is awaited only to end the subscription; guarded by Conn.mu
+	unwanted bool         // see disown; guarded by Conn.mu
 }
 
 const (
@@ -171,16 +172,26 @@ func (c *Conn) abandon(ctx context.Context, t *exchange) (Answer, error) {
 		c.remove(t)
 		return Answer{}, &NotSentError{Err: Why(ctx)}
 	}
-	if t.sub != nil {
-		c.mu.Lock()
-		t.unwanted = c.pending[t.first] == t
-		c.mu.Unlock()
-	}
-	if t.unwanted || c.remove(t) {
+	if t.sub != nil && c.disown(t) || c.remove(t) {
 		return Answer{}, Why(ctx)
 	}
 	o := <-t.done // it is being delivered at this very moment
 	return o.answer, o.err
+}
+
+// disown gives up the slot of t, whose answer is awaited for no caller, but to end the
+// subscription. It returns false when it was answered, or there are spareFrames such
+// already: then the first event tells.
+func (c *Conn) disown(t *exchange) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[t.first] != t || c.unwanted == spareFrames {
+		return false
+	}
+	t.unwanted = true
+	c.unwanted++
+	<-c.slots
+	return true
 }
 
 // remove takes the exchange out of pending, and ends a retired connection with the last
@@ -194,7 +205,11 @@ func (c *Conn) remove(t *exchange) bool {
 	for id := range t.n {
 		delete(c.pending, t.first+id)
 	}
-	<-c.slots
+	if t.unwanted {
+		c.unwanted--
+	} else {
+		<-c.slots
+	}
 	over := c.retired && len(c.pending) == 0
 	c.mu.Unlock()
 	if over {

@@ -1,7 +1,9 @@
 package rpcconn
 
 import (
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"noncegate/internal/wsconn/wspeer"
@@ -47,4 +49,18 @@ func TestTargetsToStayAwayFromAreSkipped(t *testing.T) {
 	if got, wait := ts.pick(now); got.url != "c" || wait != time.Second {
 		t.Errorf("got %s after %v, want c after 1s", got.url, wait)
 	}
+}
+
+func TestRetryAfterIsReadAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for value, want := range map[string]time.Duration{
+			"": 0, "7": 7 * time.Second, "-3": 0, "x": 0, "99999999999999999999": 0, "86400": time.Hour,
+			time.Now().Add(90 * time.Second).UTC().Format(http.TimeFormat): 90 * time.Second,
+		} {
+			got := NewStatusError(&http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {value}}}, nil, time.Hour)
+			if got.RetryAfter != want {
+				t.Errorf("Retry-After %q is %v, want %v", value, got.RetryAfter, want)
+			}
+		}
+	})
 }

@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
+
+	"noncegate/internal/rpcconn"
 )
 
 // What a caller may branch on. They are in the tree of Call.Fail.
@@ -12,10 +13,10 @@ var (
 	// ErrNotSent: nothing of the request can have reached the node.
 	ErrNotSent = errors.New("not sent")
 	// ErrTooLarge: the answer is larger than the caller takes, and was not read on.
-	ErrTooLarge = errors.New("the answer is larger than allowed")
+	ErrTooLarge = rpcconn.ErrLargeAnswer
 	// ErrNonsense: the answer is not what JSON-RPC 2.0 allows, or answers something
 	// that was not asked.
-	ErrNonsense = errors.New("the answer makes no sense")
+	ErrNonsense = rpcconn.ErrNonsense
 	// ErrClosed: Run has ended.
 	ErrClosed = errors.New("closed")
 	// ErrNoSubscriptions: the node is reached over HTTP, which has no subscriptions.
@@ -33,23 +34,7 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
 // StatusError is an HTTP status instead of an answer, also that of a refused upgrade.
-type StatusError struct {
-	Code       int
-	RetryAfter time.Duration // 0: the node did not say
-	Text       string        // the first line of the body, shortened
-}
-
-// Error says which status it was.
-func (e *StatusError) Error() string {
-	s := fmt.Sprintf("HTTP status %d", e.Code)
-	if e.Code >= 300 && e.Code < 400 {
-		s += ", a redirect, which is not followed"
-	}
-	if e.Text != "" {
-		s += ": " + e.Text
-	}
-	return s
-}
+type StatusError = rpcconn.StatusError
 
 // BatchError says that a node answered a whole batch by one error: often, that it does
 // not take batches, or none of this size.
@@ -60,9 +45,5 @@ func (e *BatchError) Error() string { return "the batch was refused: " + e.Refus
 
 // Unwrap returns the node's error.
 func (e *BatchError) Unwrap() error { return e.Refusal }
-
-func nonsense(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrNonsense, fmt.Sprintf(format, args...))
-}
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", ErrNotSent, err) }

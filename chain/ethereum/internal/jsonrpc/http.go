@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"noncegate/internal/rpcconn"
 )
 
 const (
@@ -84,7 +83,7 @@ func (n *httpNode) Subscribe(context.Context, uint64, json.RawMessage, func(json
 // Do implements Node.
 func (n *httpNode) Do(ctx context.Context, _ uint64, calls []*Call, limit int64) {
 	first := n.lastID.Add(uint64(len(calls))) - uint64(len(calls)) + 1
-	body, err := encode(calls, first)
+	body, err := rpcconn.Encode(first, requests(calls))
 	if err != nil {
 		failAll(calls, notSent(fmt.Errorf("parameters: %w", err)))
 		return
@@ -95,7 +94,7 @@ func (n *httpNode) Do(ctx context.Context, _ uint64, calls []*Call, limit int64)
 	case err == nil:
 		x.read(data, n.e)
 	case data != nil: // a node may refuse a request with a status and say why in JSON
-		wrong := each(data, func(m *message) error { return x.take(m, n.e) })
+		wrong := rpcconn.Each(data, func(m *rpcconn.Message) error { return x.take(m, n.e) })
 		if batch, ok := errors.AsType[*BatchError](wrong); ok {
 			err = fmt.Errorf("%w: %w", err, batch)
 		} else if wrong == nil {
@@ -190,18 +189,7 @@ func refused(resp *http.Response, e *Endpoint) ([]byte, error) {
 // statusOf reads an answer that has another status than it should.
 func statusOf(resp *http.Response, e *Endpoint) (*StatusError, []byte) {
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what was read of it will do
-	line, _, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
-	return &StatusError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header), Text: e.clean(line)}, data
-}
-
-// retryAfter reads the header of this name, in seconds or as a date.
-func retryAfter(h http.Header) time.Duration {
-	v := h.Get("Retry-After")
-	if s, err := strconv.Atoi(v); err == nil {
-		return min(time.Duration(min(max(s, 0), math.MaxInt32))*time.Second, maxRetryAfter)
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return min(max(time.Until(at), 0), maxRetryAfter)
-	}
-	return 0
+	status := rpcconn.NewStatusError(resp, data, maxRetryAfter)
+	status.Text = e.clean(status.Text)
+	return status, data
 }

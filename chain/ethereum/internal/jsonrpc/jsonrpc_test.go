@@ -171,19 +171,6 @@ func TestABatchOfWhichAnAnswerIsMissingKeepsTheOthers(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsReadAndBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for value, want := range map[string]time.Duration{
-			"": 0, "7": 7 * time.Second, "-3": 0, "x": 0, "99999999999999999999": 0, "86400": maxRetryAfter,
-			time.Now().Add(90 * time.Second).UTC().Format(http.TimeFormat): 90 * time.Second,
-		} {
-			if got := retryAfter(http.Header{"Retry-After": {value}}); got != want {
-				t.Errorf("Retry-After %q is %v, want %v", value, got, want)
-			}
-		}
-	})
-}
-
 func TestWhatCannotHaveReachedTheNodeIsNotSent(t *testing.T) {
 	for _, address := range []string{"http://node:80", "ws://node:80"} {
 		withRig(t, address, func(t *testing.T, r *rig) {

@@ -1,13 +1,12 @@
 package jsonrpc
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 
+	"noncegate/internal/rpcconn"
 	"noncegate/wire"
 )
 
@@ -20,11 +19,6 @@ type Call struct {
 	Result json.RawMessage // the node's result, null included
 	Err    *Error          // the node's refusal
 	Fail   error           // there is no answer, and why
-
-	// answered is told of the result by the goroutine that read it, before any later
-	// message of the same connection is looked at, under the lock of the connection;
-	// nil: nobody.
-	answered func(result json.RawMessage)
 }
 
 // NewCall makes a request whose parameters are an array of values. It panics on a value
@@ -51,49 +45,22 @@ func failAll(calls []*Call, err error) {
 	}
 }
 
-// request is a call as it is written.
-type request struct {
-	JSONRPC string          `json:"jsonrpc"`
-	ID      uint64          `json:"id"`
-	Method  string          `json:"method"`
-	Params  json.RawMessage `json:"params"`
-}
-
-// encode writes calls with the ids first, first+1, …: one as an object, more as an array.
-func encode(calls []*Call, first uint64) ([]byte, error) {
-	requests := make([]request, len(calls))
+// requests are calls as they are written.
+func requests(calls []*Call) []rpcconn.Call {
+	all := make([]rpcconn.Call, len(calls))
 	for i, c := range calls {
 		params := c.Params
 		if len(params) == 0 {
 			params = json.RawMessage("[]")
 		}
-		requests[i] = request{JSONRPC: "2.0", ID: first + uint64(i), Method: c.Method, Params: params}
+		all[i] = rpcconn.Call{Method: c.Method, Params: params}
 	}
-	if len(requests) == 1 {
-		return wire.Marshal(&requests[0])
-	}
-	return wire.Marshal(requests)
+	return all
 }
 
-// message is anything a node sends.
-type message struct {
-	ID     wire.Raw `json:"id"`
-	Result wire.Raw `json:"result"`
-	Error  wire.Raw `json:"error"`
-	Method string   `json:"method"`
-	Params wire.Raw `json:"params"`
-}
-
-// id returns the number that the message answers. ok is false for null and for what no
-// request of ours had.
-func (m *message) id() (n uint64, ok bool) {
-	n, err := strconv.ParseUint(string(m.ID), 10, 64)
-	return n, err == nil
-}
-
-// refusal returns the error of the message; nil: it has none.
-func (m *message) refusal(e *Endpoint) *Error {
-	if len(m.Error) == 0 || string(m.Error) == "null" {
+// refusal returns the error of a message; nil: it has none.
+func (e *Endpoint) refusal(m *rpcconn.Message) *Error {
+	if !m.Failed() {
 		return nil
 	}
 	var refused struct {
@@ -120,17 +87,14 @@ func (m *message) refusal(e *Endpoint) *Error {
 }
 
 // settle gives the answer to the call.
-func (m *message) settle(c *Call, e *Endpoint) {
-	switch refusal := m.refusal(e); {
+func (c *Call) settle(m *rpcconn.Message, e *Endpoint) {
+	switch refusal := e.refusal(m); {
 	case refusal != nil:
 		c.Err = refusal
 	case len(m.Result) == 0:
-		c.Fail = nonsense("neither result nor error")
+		c.Fail = rpcconn.Nonsense("neither result nor error")
 	default:
 		c.Result = json.RawMessage(m.Result)
-		if c.answered != nil {
-			c.answered(c.Result)
-		}
 	}
 }
 
@@ -165,22 +129,22 @@ func (x *exchange) failWith(status error) {
 }
 
 // take gives one answer to its call. The error is about the message it came in.
-func (x *exchange) take(m *message, e *Endpoint) error {
-	n, ok := m.id()
+func (x *exchange) take(m *rpcconn.Message, e *Endpoint) error {
+	n, ok := m.Number()
 	switch {
 	case ok && n >= x.first && n-x.first < uint64(len(x.calls)):
 		c := x.calls[n-x.first]
 		if !c.open() {
-			return nonsense("one request is answered twice")
+			return rpcconn.Nonsense("one request is answered twice")
 		}
-		m.settle(c, e)
+		c.settle(m, e)
 		return nil
 	case !ok:
-		if refusal := m.refusal(e); refusal != nil {
+		if refusal := e.refusal(m); refusal != nil {
 			return x.refused(refusal)
 		}
 	}
-	return nonsense("it answers a request that was not made")
+	return rpcconn.Nonsense("it answers a request that was not made")
 }
 
 // refused deals with an error that names no request.
@@ -228,7 +192,7 @@ func (x *exchange) finish(err error) {
 		}
 	}
 	if err == nil {
-		err = nonsense("%d of %d requests are not answered", open, len(x.calls))
+		err = rpcconn.Nonsense("%d of %d requests are not answered", open, len(x.calls))
 	}
 	x.fail(err)
 }
@@ -236,36 +200,11 @@ func (x *exchange) finish(err error) {
 // read reads the message that answers the exchange, and settles all its calls.
 func (x *exchange) read(data []byte, e *Endpoint) {
 	n := 0
-	x.finish(each(data, func(m *message) error {
+	x.finish(rpcconn.Each(data, func(m *rpcconn.Message) error {
 		n++
 		if n > len(x.calls) {
-			return nonsense("more answers than requests")
+			return rpcconn.Nonsense("more answers than requests")
 		}
 		return x.take(m, e)
 	}))
-}
-
-// each calls yield with every message in data, one at a time, until it returns an error,
-// which is then the result.
-func each(data []byte, yield func(*message) error) error {
-	one := func(element []byte) error {
-		var m message
-		if err := wire.Unmarshal(element, &m); err != nil {
-			return nonsense("not a JSON-RPC answer")
-		}
-		return yield(&m)
-	}
-	if !isArray(data) {
-		return one(data)
-	}
-	err := wire.Elements(data, func(_ int, element []byte) error { return one(element) })
-	if _, ok := errors.AsType[*BatchError](err); err == nil || ok || errors.Is(err, ErrNonsense) {
-		return err
-	}
-	return nonsense("not JSON")
-}
-
-func isArray(data []byte) bool {
-	data = bytes.TrimLeft(data, " \t\r\n")
-	return len(data) > 0 && data[0] == '['
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"sync"
 	"sync/atomic"
+
+	"noncegate/internal/rpcconn"
 )
 
 // pair is a node over two WebSockets. A large answer is one message, which holds up all behind
@@ -16,10 +18,11 @@ type pair struct {
 	own, others *socket
 	wanted      chan struct{} // holds one: others are to be connected
 	dials       atomic.Uint64 // of others
+	maxAnswer   int64
 }
 
 func newPair(e *Endpoint, cfg Config) *pair {
-	p := &pair{own: newSocket(e, cfg), wanted: make(chan struct{}, 1)}
+	p := &pair{own: newSocket(e, cfg), wanted: make(chan struct{}, 1), maxAnswer: cfg.MaxAnswer}
 	cfg.Changed = func(why error) {
 		if why == nil {
 			p.dials.Add(1)
@@ -44,12 +47,12 @@ func (p *pair) Run(ctx context.Context) {
 }
 
 // conn returns the connection for what ctx is for.
-func (p *pair) conn(ctx context.Context, session uint64) (*conn, error) {
+func (p *pair) conn(ctx context.Context, session uint64) (*rpcconn.Conn, error) {
 	own, err := p.own.current(session)
 	if err != nil || ctx.Value(forOthers{}) == nil {
 		return own, err
 	}
-	if c, err := p.others.current(0); err == nil && c.cause() == nil {
+	if c, err := p.others.current(0); err == nil {
 		return c, nil
 	}
 	select {
@@ -66,7 +69,7 @@ func (p *pair) Do(ctx context.Context, session uint64, calls []*Call, limit int6
 		failAll(calls, err)
 		return
 	}
-	c.do(ctx, calls, limit)
+	p.own.e.do(ctx, c, nil, calls, limit)
 }
 
 // Subscribe implements Node.
@@ -75,7 +78,7 @@ func (p *pair) Subscribe(ctx context.Context, session uint64, params json.RawMes
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.subscribe(ctx, params, notify, ended)
+	return p.own.e.subscribe(ctx, c, p.maxAnswer, params, notify, ended)
 }
 
 // Session implements Node.

@@ -2,136 +2,145 @@ package jsonrpc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/gorilla/websocket"
 
-	"noncegate/internal/wsconn"
+	"noncegate/internal/rpcconn"
+	"noncegate/wire"
 )
 
-// minPause is the first pause between two attempts to connect.
-const minPause = 200 * time.Millisecond
-
-var (
-	errNotConnected = errors.New("not connected")
-	errNewSession   = errors.New("connected anew meanwhile")
+const (
+	// minPause bounds the first pause between two attempts to connect.
+	minPause = 200 * time.Millisecond
+	// pingEvery is how often a connection is tried; silentFor how long it may bring
+	// nothing, not even the answer to that.
+	pingEvery = 20 * time.Second
+	silentFor = 3 * pingEvery
 )
 
-// socket is a node over a WebSocket, over all its connections. Run alone dials.
+// socket is a node over a WebSocket, over all its connections.
 type socket struct {
-	e   *Endpoint
-	cfg Config
-
-	mu       sync.Mutex // guards what follows; no I/O beneath it
-	cur      *conn      // nil: not connected
-	why      error      // why not
-	sessions uint64     // connections there have been
+	e    *Endpoint
+	kept *rpcconn.Kept
 }
 
 func newSocket(e *Endpoint, cfg Config) *socket {
-	return &socket{e: e, cfg: cfg, why: errNotConnected}
+	return &socket{e, rpcconn.NewKept(&rpcconn.Config{
+		URLs: []string{e.target}, Header: e.header(), TLS: cfg.TLS, NetDial: cfg.Dial,
+		DialTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ReadTimeout: silentFor, PingEvery: pingEvery,
+		MaxInflight: cfg.MaxInflight, QueueLimit: cfg.MaxInflight, MaxAnswer: cfg.MaxAnswer,
+		Event: "eth_subscription", Unsubscribe: "eth_unsubscribe",
+		BackoffMin: minPause, BackoffMax: cfg.MaxPause, MaxAway: maxRetryAfter,
+		NotDialled: func(_ string, err error) error { return e.cleanError(e.notDialled(err)) },
+		Lost: func(err error) error {
+			if errors.Is(err, websocket.ErrReadLimit) {
+				err = ErrTooLarge
+			}
+			return e.cleanError(fmt.Errorf("connection lost: %w", err))
+		},
+		Changed: func(_ *rpcconn.Conn, err error) { cfg.Changed(err) },
+	})}
+}
+
+func (e *Endpoint) notDialled(err error) error {
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		status.Text = e.clean(status.Text)
+		return fmt.Errorf("no WebSocket: %w", status)
+	}
+	return err
 }
 
 // Run keeps the node connected until ctx ends.
-func (s *socket) Run(ctx context.Context) {
-	pace := &backoff.ExponentialBackOff{
-		InitialInterval: minPause, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: s.cfg.MaxPause,
-	}
-	for ctx.Err() == nil {
-		c, err := s.dial(ctx)
-		if err == nil {
-			born := time.Now()
-			s.set(c, nil)
-			err = c.run(ctx)
-			if time.Since(born) >= s.cfg.MaxPause {
-				pace.Reset()
-			}
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		s.set(nil, err)
-		wait := pace.NextBackOff()
-		if status, ok := errors.AsType[*StatusError](err); ok {
-			wait = max(wait, status.RetryAfter)
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-	}
-	s.set(nil, ErrClosed)
-}
-
-// set notes the connection, or why there is none, and tells the owner.
-func (s *socket) set(c *conn, why error) {
-	s.mu.Lock()
-	s.cur, s.why = c, why
-	if c != nil {
-		s.sessions++
-		c.session = s.sessions
-	}
-	s.mu.Unlock()
-	s.cfg.Changed(why)
-}
+func (s *socket) Run(ctx context.Context) { s.kept.Run(ctx, ErrClosed) }
 
 // current returns the live connection. With another session than 0 it must be that.
-func (s *socket) current(session uint64) (*conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.cur == nil:
-		return nil, notSent(s.why)
-	case session != 0 && s.cur.session != session:
-		return nil, notSent(errNewSession)
+func (s *socket) current(session uint64) (*rpcconn.Conn, error) {
+	c, err := s.kept.Live(session)
+	return c, failure(err)
+}
+
+// failure is an error of a connection as Call.Fail says it.
+func failure(err error) error {
+	if n, ok := errors.AsType[*rpcconn.NotSentError](err); ok {
+		return notSent(n.Err)
 	}
-	return s.cur, nil
+	return err
 }
 
 // Session is the number of the live connection; 0: none.
 func (s *socket) Session() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cur == nil {
-		return 0
+	if c, err := s.kept.Live(0); err == nil {
+		return c.Session
 	}
-	return s.cur.session
+	return 0
 }
 
 // Reconnect ends the connection of the session.
 func (s *socket) Reconnect(session uint64, reason error) {
-	if c, err := s.current(session); err == nil {
-		c.fail(reason)
+	if c, err := s.kept.Live(session); err == nil {
+		c.Close(reason)
 	}
 }
 
-func (s *socket) dial(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer cancel()
-	dialer := websocket.Dialer{
-		Proxy:           http.ProxyFromEnvironment,
-		TLSClientConfig: s.cfg.TLS,
-		ReadBufferSize:  4 << 10,
-		WriteBufferSize: 4 << 10,
-		NetDialContext:  s.cfg.Dial,
+// do makes calls over a connection. With a sub there is one, which opens a subscription.
+func (e *Endpoint) do(ctx context.Context, c *rpcconn.Conn, sub rpcconn.Sub, calls []*Call, limit int64) {
+	a, err := c.Do(ctx, sub, requests(calls)...)
+	switch {
+	case err != nil:
+		failAll(calls, failure(err))
+	case int64(a.Bytes) > limit:
+		failAll(calls, ErrTooLarge)
+	default:
+		x := &exchange{calls: calls, first: a.First}
+		var wrong error
+		for i := range a.Messages {
+			if wrong == nil {
+				wrong = x.take(&a.Messages[i], e)
+			}
+		}
+		x.finish(wrong)
 	}
-	ws, resp, err := wsconn.Dial(ctx, dialer, s.e.target, s.e.header())
-	if err != nil {
-		return nil, s.e.cleanError(dialError(resp, err, s.e))
-	}
-	return newConn(s.e, ws, &s.cfg), nil
 }
 
-// dialError says why an upgrade failed.
-func dialError(resp *http.Response, err error, e *Endpoint) error {
-	if resp == nil || resp.StatusCode == http.StatusSwitchingProtocols {
-		return err
-	}
-	status, _ := statusOf(resp, e) // of its body gorilla keeps a part in memory
-	return fmt.Errorf("no WebSocket: %w", status)
+// Subscription is open until Close is called or its connection ends.
+type Subscription struct {
+	at     *rpcconn.Conn
+	id     string // as the node wrote it
+	notify func(json.RawMessage)
+	ended  func(error)
+	close  sync.Once
 }
+
+func (e *Endpoint) subscribe(ctx context.Context, c *rpcconn.Conn, maxAnswer int64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
+	s := &Subscription{notify: notify, ended: ended}
+	call := &Call{Method: "eth_subscribe", Params: params}
+	e.do(ctx, c, s, []*Call{call}, maxAnswer)
+	if call.Result == nil {
+		return nil, call.Err, call.Fail
+	}
+	return s, nil, nil
+}
+
+// Live implements rpcconn.Sub.
+func (s *Subscription) Live(c *rpcconn.Conn, id string) bool {
+	s.at, s.id = c, id
+	return true
+}
+
+// Notify implements rpcconn.Sub.
+func (s *Subscription) Notify(event wire.Raw) error {
+	s.notify(json.RawMessage(event))
+	return nil
+}
+
+// Ended implements rpcconn.Sub.
+func (s *Subscription) Ended(_ *rpcconn.Conn, err error) { s.ended(err) }
+
+// Close ends the subscription and tells the node, without waiting for its answer. A call
+// of notify may be under way while it returns. It may be called twice.
+func (s *Subscription) Close() { s.close.Do(func() { s.at.Unsubscribe(s.id) }) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/fakenode"
 )
 
@@ -124,8 +125,8 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 		go func() { answered <- ask(others, "eth_wait") }()
 		synctest.Wait()
 		p := r.Node.(*pair)
-		if a, b := underWay(p.own), underWay(p.others); a != 0 || b != 1 || r.Dials() != 1 {
-			t.Errorf("%d calls on the gateway's own connection, %d on that of others, which was made %d times; want 0, 1, 1", a, b, r.Dials())
+		if !idle(t, p.own) || idle(t, p.others) || r.Dials() != 1 {
+			t.Errorf("the gateway's own connection is idle: %v, that of others: %v, which was made %d times; want true, false, 1", idle(t, p.own), idle(t, p.others), r.Dials())
 		}
 		if err := ask(t.Context(), "eth_chainId"); err != nil {
 			t.Errorf("beside a call of others: %v", err)
@@ -145,15 +146,12 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 	})
 }
 
-// underWay counts the calls that wait for an answer on the connection there is.
-func underWay(s *socket) int {
+// idle reports whether no call waits for an answer on the connection there is.
+func idle(t *testing.T, s *socket) bool {
+	t.Helper()
 	c, err := s.current(0)
-	if err != nil {
-		return 0
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.pending)
+	expect.Must(t, err)
+	return c.Idle()
 }
 
 func TestReconnectEndsOnlyTheSessionThatIsMeant(t *testing.T) {
