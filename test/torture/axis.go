@@ -3,9 +3,14 @@
 package torture
 
 import (
+	"context"
+	_ "embed"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"noncegate/test/lab/gateway"
 )
 
 // Axis is what gateways run on in a campaign: which store and engine they have, and what stands beside them.
@@ -24,21 +29,22 @@ var Axes = []Axis{{Name: "postgres"}, {Name: "engine", Engine: true}, {Name: "ch
 
 // AxisNamed finds an axis by its name.
 func AxisNamed(name string) (Axis, error) {
-	var names []string
+	var all []string
 	for _, a := range Axes {
 		if a.Name == name {
 			return a, nil
 		}
-		names = append(names, a.Name)
+		all = append(all, a.Name)
 	}
-	return Axis{}, fmt.Errorf("there is no axis %q, but %s", name, strings.Join(names, ", "))
+	return Axis{}, fmt.Errorf("there is no axis %q, but %s", name, strings.Join(all, ", "))
 }
 
-// own are the faults that only this axis can have, in the order in which campaigns number them.
+// isOf reports whether no other axis but this can have it, or this is the one without anything beside PostgreSQL.
+func (f *Fault) isOf(a Axis) bool { return f.Of == a.Name || f.Of == "" && a.Name == Axes[0].Name }
+
+// own are the faults that are the axis' own, in the order in which campaigns number them.
 func (a Axis) own() []Fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool {
-		return f.Directed || f.Engine != a.Engine || f.Chain != a.Chain || f.File != a.File
-	})
+	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Directed || !f.isOf(a) })
 }
 
 // Combinations are what a pass of a campaign breaks, each once: the faults that are the axis' own alone and in pairs, and with the
@@ -68,4 +74,41 @@ func (a Axis) Combinations() (all [][]Fault) {
 func (a Axis) ForSeed(seed uint64) []Fault {
 	all := a.Combinations()
 	return all[seed%uint64(len(all))]
+}
+
+// clockEnv names the environment variable by which a gateway with a wrong clock is told how many nanoseconds its wall clock, and not
+// its monotonic one, is ahead of the system's. Without it the clock is right.
+const clockEnv = "TORTURE_CLOCK_OFFSET"
+
+//go:embed testdata/tracingvfs.go
+var tracingVFS string
+
+// patches are what a gateway has for the sake of the runs of an axis, also one that is right: a clock that may be wrong, or a traced
+// disk. On a file it also writes the log of SQLite back every 50 pages, so that a run of a second crashes in and between many
+// checkpoints; the product's 8192 pages are never reached in it.
+func (a Axis) patches() []gateway.Patch {
+	if a.File {
+		traced := append(slices.Clone(plantNamed("traced disk").Patches), gateway.Patch{File: "nonce/sqlite/tracingvfs.go", New: tracingVFS})
+		return append(traced, plantNamed("busy checkpoints").Patches...)
+	}
+	return plantNamed("wrong clock").Patches
+}
+
+// build makes a gateway of the axis in a folder, and returns its path: with the race detector, or where more calls a second are
+// wanted, on a file, without it.
+func (a Axis) build(ctx context.Context, dir string, patches []gateway.Patch) (exe string, err error) {
+	var flags []string
+	if !a.File {
+		flags = []string{"-race"}
+	}
+	exe = filepath.Join(dir, "gateway-"+a.Name)
+	return exe, gateway.Build(ctx, exe, patches, flags...)
+}
+
+// Prepare sets the axis of runs, and builds their gateway in a folder.
+func (o *Options) Prepare(ctx context.Context, axis, dir string) (err error) {
+	if o.Axis, err = AxisNamed(axis); err == nil {
+		o.Gateway, err = o.build(ctx, dir, o.patches())
+	}
+	return err
 }

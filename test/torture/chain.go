@@ -51,8 +51,7 @@ type chainSide struct {
 	mu    sync.Mutex // guards what follows
 	began time.Time  // of the run
 	head  *fakenode.Block
-	used  map[string]int64 // by account, at the head
-	sent  []fakenode.Tx    // by account and nonce; each is in txs at the same place
+	sent  []fakenode.Tx // by account and nonce; each is in txs at the same place
 	txs   []history.Tx
 	blind []history.Span // the last may not have ended
 	away  int            // faults that make nodes blind now
@@ -67,7 +66,7 @@ type chainNode struct {
 
 // startChain starts a chain and its nodes on free ports of 127.0.0.1.
 func startChain(seed uint64) (*chainSide, error) {
-	c := &chainSide{rnd: rand.New(rand.NewPCG(seed, 2000)), used: make(map[string]int64)}
+	c := &chainSide{rnd: rand.New(rand.NewPCG(seed, 2000)), began: time.Now()}
 	c.chain = fakenode.NewChain(time.Now(), blockEvery)
 	c.head = c.chain.First()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,15 +88,8 @@ func startChain(seed uint64) (*chainSide, error) {
 		c.nodes[i] = n
 	}
 	c.works.Go(func() {
-		tick := time.NewTicker(blockEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				c.mine()
-			}
+		for lasts(ctx, blockEvery); ctx.Err() == nil; lasts(ctx, blockEvery) {
+			c.mine()
 		}
 	})
 	return c, nil
@@ -130,19 +122,15 @@ func (c *chainSide) mine() {
 	defer c.mu.Unlock()
 	blocks := 1
 	if !c.calm.Load() && c.rnd.IntN(15) == 0 && c.head.Number > deepestReorg {
-		for range 1 + c.rnd.IntN(deepestReorg) {
-			for _, tx := range c.head.Txs {
-				c.used[tx.From]--
-			}
-			c.head = c.head.Parent
-			blocks++
-		}
+		blocks += 1 + c.rnd.IntN(deepestReorg)
+		c.head = back(c.head, int64(blocks-1))
 	}
 	for range blocks {
 		var txs []fakenode.Tx
+		used := make(map[string]int64) // in this block
 		for i, tx := range c.sent {
-			if tx.Nonce == c.used[tx.From] && (c.calm.Load() || c.rnd.IntN(5) > 0) {
-				c.used[tx.From]++
+			if tx.Nonce == c.head.Used(tx.From)+used[tx.From] && (c.calm.Load() || c.rnd.IntN(5) > 0) {
+				used[tx.From]++
 				txs = append(txs, tx)
 				if c.txs[i].Mined == 0 {
 					c.txs[i].Mined = time.Since(c.began)
@@ -152,29 +140,25 @@ func (c *chainSide) mine() {
 		}
 		c.head = c.chain.Extend(c.head, txs...)
 	}
-	for _, n := range c.nodes {
-		c.show(n)
-	}
+	c.show()
 }
 
-// show brings a node to the newest block that it may know. A transaction that is not in its chain is in its pool.
-func (c *chainSide) show(n *chainNode) {
-	back := func(b *fakenode.Block, by int64) *fakenode.Block {
-		for ; by > 0 && b.Parent != nil; by-- {
-			b = b.Parent
-		}
-		return b
+// back is the block that is so many below another.
+func back(b *fakenode.Block, by int64) *fakenode.Block {
+	for ; by > 0 && b.Parent != nil; by-- {
+		b = b.Parent
 	}
-	head := back(c.head, n.behind.Load())
-	used := make(map[string]int64)
-	for b := head; b != nil; b = b.Parent {
-		for _, tx := range b.Txs {
-			used[tx.From] = max(used[tx.From], tx.Nonce+1)
-		}
+	return b
+}
+
+// show brings the nodes to the newest block that they may know. A transaction that is not in a node's chain is in its pool.
+func (c *chainSide) show() {
+	for _, n := range c.nodes {
+		head := back(c.head, n.behind.Load())
+		n.SetPool(slices.DeleteFunc(slices.Clone(c.sent), func(tx fakenode.Tx) bool { return tx.Nonce < head.Used(tx.From) })...)
+		n.SetHead(head)
+		n.SetFinal(back(head, finalAfter))
 	}
-	n.SetPool(slices.DeleteFunc(slices.Clone(c.sent), func(tx fakenode.Tx) bool { return tx.Nonce < used[tx.From] })...)
-	n.SetHead(head)
-	n.SetFinal(back(head, finalAfter))
 }
 
 // send takes a transaction, unless its nonce is in the pool or was used: only the first of a nonce is taken.
@@ -186,16 +170,14 @@ func (c *chainSide) send(m mine, givenBack bool) (hash string, taken bool) {
 	at, found := slices.BinarySearchFunc(c.sent, tx, func(a, b fakenode.Tx) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.Nonce, b.Nonce))
 	})
-	if found || tx.Nonce < c.used[tx.From] {
+	if found || tx.Nonce < c.head.Used(tx.From) {
 		return "", false
 	}
 	c.sent = slices.Insert(c.sent, at, tx)
 	c.txs = slices.Insert(c.txs, at, history.Tx{
 		Signer: m.signer, Nonce: m.Nonce, Attempt: m.Attempt, Hash: tx.Hash.String(), Sent: began, GivenBack: givenBack,
 	})
-	for _, n := range c.nodes {
-		c.show(n)
-	}
+	c.show()
 	return tx.Hash.String(), true
 }
 
@@ -220,8 +202,7 @@ func (c *chainSide) blindly() (healed func()) {
 // payer is a client that sends a transaction for each nonce that it gets, or crashes.
 type payer struct {
 	*worker
-	chain *chainSide
-	slow  []slowly
+	slow []slowly
 }
 
 // slowly is a nonce of which the client sends later.
@@ -231,21 +212,17 @@ type slowly struct {
 }
 
 // payers makes the clients who pay on the chain; none without one.
-func (c *cluster) payers(p Plan, began time.Time, load *workload) (payers []*payer) {
+func (c *cluster) payers() (payers []*payer) {
 	if c.chain == nil {
 		return nil
 	}
 	c.chain.mu.Lock()
-	c.chain.began = began
+	c.chain.began = c.began
 	c.chain.mu.Unlock()
 	for i := range chainPayers {
-		payers = append(payers, &payer{worker: c.newWorker(p.Clients+1+i, p.Seed, uint64(3000+i), began, load), chain: c.chain})
+		payers = append(payers, &payer{worker: c.newWorker(c.Clients+1+i, uint64(3000+i))})
 	}
 	return payers
-}
-
-func (p *payer) run(ctx context.Context, stop <-chan struct{}) {
-	p.repeat(ctx, stop, maxChainThink, p.pay)
 }
 
 func account(n int) string { return chainID + ":" + fakenode.Account(n+1) }
@@ -300,56 +277,47 @@ func (p *payer) sendAndMark(ctx context.Context, m mine) {
 
 // settleChain has one more client pay from all accounts until what the others left is filled, then give nonces back and send with
 // them all the same, and ask for the next ones once gateways know that those are mined. It returns all calls.
-func (c *cluster) settleChain(ctx context.Context, p Plan, began time.Time, load *workload, payers []*payer) *history.Chain {
-	last := &payer{worker: c.newWorker(p.Clients+1+chainPayers, p.Seed, 1, began, load), chain: c.chain}
+func (c *cluster) settleChain(ctx context.Context, payers []*payer) *history.Chain {
+	last := &payer{worker: c.newWorker(c.Clients+1+chainPayers, 1)}
 	defer last.close()
 	c.chain.calm.Store(true)
 	for until := time.Now().Add(chainSettles); time.Now().Before(until) && ctx.Err() == nil; lasts(ctx, 5*poll) {
-		for i := range chainAccounts {
-			last.take(ctx, i, last.sendAndMark)
-		}
+		last.takeOfEach(ctx, last.sendAndMark)
 	}
-	for i := range chainAccounts {
-		last.take(ctx, i, func(ctx context.Context, m mine) {
-			last.call(ctx, last.free(m))
-			last.chain.send(m, true)
-		})
-	}
+	last.takeOfEach(ctx, func(ctx context.Context, m mine) {
+		last.call(ctx, last.free(m))
+		c.chain.send(m, true)
+	})
 	lasts(ctx, chainTold+time.Second)
-	for i := range chainAccounts {
-		for range len(c.nodes) {
-			last.take(ctx, i, func(context.Context, mine) {})
-		}
+	for range c.nodes {
+		last.takeOfEach(ctx, func(context.Context, mine) {})
 	}
-	h := &history.Chain{Calls: last.calls}
-	for _, p := range payers {
+	h := new(history.Chain)
+	for _, p := range append(payers, last) {
 		h.Calls = append(h.Calls, p.calls...)
 	}
 	return h
 }
 
-// take takes a nonce of an account, and does something with it.
-func (p *payer) take(ctx context.Context, n int, with func(context.Context, mine)) {
-	done, sent := p.call(ctx, history.Call{Kind: history.Allocate, Signer: account(n), Count: 1, HoldMs: holdTTL.Milliseconds()})
-	if sent && done.Outcome == history.Happened {
-		with(ctx, mine{done.Signer, done.Nonces[0]})
+// takeOfEach takes a nonce of each account, and does something with it.
+func (p *payer) takeOfEach(ctx context.Context, with func(context.Context, mine)) {
+	for i := range chainAccounts {
+		call := history.Call{Kind: history.Allocate, Signer: account(i), Count: 1, HoldMs: holdTTL.Milliseconds()}
+		if done, sent := p.call(ctx, call); sent && done.Outcome == history.Happened {
+			with(ctx, mine{done.Signer, done.Nonces[0]})
+		}
 	}
 }
 
 // judge takes the chain's signers from a history, and judges what became of them.
 func (c *chainSide) judge(h *history.History) []history.Violation {
-	ofChain := func(s history.StoredSigner) bool { return strings.HasPrefix(s.Signer, chainID) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.Chain.Txs, h.Chain.Blind, h.Chain.BeganAt, h.Chain.Settled = c.txs, c.blind, c.began.UnixMilli(), time.Since(c.began)
-	for _, s := range h.Final.Signers {
-		if ofChain(s) {
-			h.Chain.Final = append(h.Chain.Final, s)
-		}
-	}
-	h.Final.Signers = slices.DeleteFunc(h.Final.Signers, ofChain)
-	h.Samples = slices.DeleteFunc(h.Samples, func(s history.Sample) bool { return strings.HasPrefix(s.Signer, chainID) })
-	h.Losses = slices.DeleteFunc(h.Losses, func(l history.Loss) bool { return strings.HasPrefix(l.Signer, chainID) })
+	h.Chain.Txs, h.Chain.Blind, h.Chain.BeganAt = c.txs, c.blind, c.began.UnixMilli()
+	ofChain := func(signer string) bool { return strings.HasPrefix(signer, chainID) }
+	h.Chain.Final = slices.DeleteFunc(slices.Clone(h.Final.Signers), func(s history.StoredSigner) bool { return !ofChain(s.Signer) })
+	h.Final.Signers = slices.DeleteFunc(h.Final.Signers, func(s history.StoredSigner) bool { return ofChain(s.Signer) })
+	h.Samples = slices.DeleteFunc(h.Samples, func(s history.Sample) bool { return ofChain(s.Signer) })
 	found := history.CheckChain(h.Chain, history.ChainLimits{Told: chainTold, Slack: chainSlack})
 	if mined := c.mined.Load(); mined < minMined {
 		found = append(found, history.Violation{Rule: history.Void, Text: fmt.Sprintf("%d transactions were mined", mined)})

@@ -20,107 +20,109 @@ const answerTimeout = 4 * time.Second
 // dialTimeout bounds the connecting to a node.
 const dialTimeout = time.Second
 
-// client makes calls over raw WebSockets, one connection to each node, and writes them down. It belongs to one goroutine.
-type client struct {
-	id      int
-	began   time.Time
-	nodes   []*node
-	conns   map[*node]*peer.Conn
-	rnd     *rand.Rand
-	last    int64
-	calls   []history.Call
-	serials int64 // connections made so far
-	serial  map[*node]int64
+// worker is one client at work. It makes calls over raw WebSockets, one connection to each node, and writes them down. It belongs to
+// one goroutine.
+type worker struct {
+	*cluster
+	id     int
+	rnd    *rand.Rand
+	conns  map[*node]link
+	dialed int64 // connections made so far
+	sent   int64 // calls
+	calls  []history.Call
+
+	owners map[string]*node // by signer, as not_owner said
+	open   []mine           // holds to be marked
+	past   []mine           // holds that were marked, or left to expire
+	ids    int
+}
+
+// link is a connection with its number.
+type link struct {
+	*peer.Conn
+	number int64
 }
 
 // newWorker makes a client of a run; its draws are the seed's and the number's.
-func (c *cluster) newWorker(id int, seed, number uint64, began time.Time, load *workload) *worker {
-	return &worker{load: load, owners: make(map[string]*node), client: &client{
-		id: id, began: began, nodes: c.nodes, rnd: rand.New(rand.NewPCG(seed, number)),
-		conns: make(map[*node]*peer.Conn), serial: make(map[*node]int64),
-	}}
-}
-
-func (c *client) close() {
-	for n := range c.conns {
-		c.drop(n)
+func (c *cluster) newWorker(id int, number uint64) *worker {
+	return &worker{
+		cluster: c, id: id, rnd: rand.New(rand.NewPCG(c.Seed, number)),
+		conns: make(map[*node]link), owners: make(map[string]*node),
 	}
 }
 
-func (c *client) drop(n *node) {
-	if conn := c.conns[n]; conn != nil {
-		_ = conn.Close()
-		delete(c.conns, n)
+func (w *worker) close() {
+	for n := range w.conns {
+		w.drop(n)
 	}
+}
+
+func (w *worker) drop(n *node) {
+	_ = w.conns[n].Close()
+	delete(w.conns, n)
 }
 
 // conn is the connection to a node, made when there is none.
-func (c *client) conn(ctx context.Context, n *node) (*peer.Conn, error) {
-	if conn := c.conns[n]; conn != nil {
+func (w *worker) conn(ctx context.Context, n *node) (link, error) {
+	if conn, ok := w.conns[n]; ok {
 		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := peer.Dial(ctx, n.url, peer.Config{Timeout: answerTimeout, DefaultHold: holdTTL})
 	if err != nil {
-		return nil, err
+		return link{}, err
 	}
-	c.conns[n] = conn
-	c.serials++
-	c.serial[n] = c.serials
-	return conn, nil
+	w.dialed++
+	w.conns[n] = link{conn, w.dialed}
+	return w.conns[n], nil
 }
 
-// errNotSent: the node could not be reached, so there was no call.
-var errNotSent = errors.New("no connection to the node")
-
 // do sends calls over one connection, one behind the other, waits for their answers and writes them down. cut ends the connection
-// once they were sent, without reading an answer. With errNotSent there was no call.
-func (c *client) do(ctx context.Context, n *node, cut bool, calls ...history.Call) ([]history.Call, []*wire.Error, error) {
-	conn, err := c.conn(ctx, n)
+// once they were sent, without reading an answer. After an error there was no call: the node could not be reached.
+func (w *worker) do(ctx context.Context, n *node, cut bool, calls ...history.Call) ([]history.Call, []*wire.Error, error) {
+	conn, err := w.conn(ctx, n)
 	if err != nil {
-		return nil, nil, errNotSent
+		return nil, nil, err
 	}
-	index := make(map[int64]int)
+	first := w.sent + 1
 	for i := range calls {
-		calls[i].Client, calls[i].Node = c.id, n.id
-		calls[i].Conn = int64(c.id)<<32 | c.serial[n]
-		calls[i].Start, calls[i].Outcome, calls[i].Reason = time.Since(c.began), history.Unknown, "connection closed"
-		c.last++
-		calls[i].Seq = c.last
-		index[c.last] = i
-		if err = conn.Send(c.last, &calls[i]); err != nil {
+		w.sent++
+		c := &calls[i]
+		c.Client, c.Node, c.Conn, c.Seq = w.id, n.id, int64(w.id)<<32|conn.number, w.sent
+		c.Start, c.Outcome, c.Reason = time.Since(w.began), history.Unknown, "connection closed"
+		if err = conn.Send(c.Seq, c); err != nil {
 			// Whether the bytes before the error arrived, nobody knows.
 			calls = calls[:i+1]
 			break
 		}
 	}
-	errs := make([]*wire.Error, len(calls))
 	if cut {
 		err = errors.New("cut")
 	}
+	errs := make([]*wire.Error, len(calls))
 	for left := len(calls); left > 0 && err == nil; left-- {
 		var r *peer.Reply
-		if r, err = conn.Read(); err == nil {
-			i, ok := index[r.ID]
-			if !ok {
-				err = fmt.Errorf("an answer to request %d, which nobody asked", r.ID)
-				break
-			}
-			calls[i].End = time.Since(c.began)
-			r.Settle(&calls[i])
-			errs[i] = r.Error
+		if r, err = conn.Read(); err != nil {
+			break
 		}
+		i := r.ID - first
+		if i < 0 || i >= int64(len(calls)) {
+			err = fmt.Errorf("an answer to request %d, which nobody asked", r.ID)
+			break
+		}
+		calls[i].End = time.Since(w.began)
+		r.Settle(&calls[i])
+		errs[i] = r.Error
 	}
 	if err != nil {
-		c.drop(n)
+		w.drop(n)
 	}
 	for i := range calls {
 		if calls[i].End == 0 {
-			calls[i].End = time.Since(c.began)
-			calls[i].Detail = fmt.Sprint(err)
+			calls[i].End, calls[i].Detail = time.Since(w.began), fmt.Sprint(err)
 		}
 	}
-	c.calls = append(c.calls, calls...)
+	w.calls = append(w.calls, calls...)
 	return calls, errs, nil
 }

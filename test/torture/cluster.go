@@ -6,16 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/nonce/postgres"
 	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -53,121 +54,163 @@ func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := pg.SetTemplate(ctx, migrate); err != nil {
+	err = pg.SetTemplate(ctx, func(ctx context.Context, url string) error {
+		s, err := postgres.Open(ctx, url, shards, postgres.Config{})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	if err != nil {
 		return nil, errors.Join(err, pg.Close())
 	}
 	return pg, nil
 }
 
-func migrate(ctx context.Context, url string) error {
-	s, err := postgres.Open(ctx, url, shards, postgres.Config{})
-	if err != nil {
-		return err
-	}
-	return s.Close()
-}
-
-// Options are what the clusters of many runs share.
-type Options struct {
-	Postgres *pgtest.Server
-	Gateway  string // the program, made by Build
-	Clock    bool   // its clock may be wrong
-	// Offsets are by how much the wall clock of each node is wrong; nil: not at all.
-	Offsets []time.Duration
-	// Forward is given to --forward, of gateways that have it; "" leaves the default.
-	Forward string
-	Axis
-	// EngineArgs are more flags of the nodes that have a Redis, over the run's own.
-	EngineArgs []string
-
-	replica bool // of Redis, from the start
-	seed    uint64
-	spares  int // that faults may start
-}
-
-// modes are the nodes of every cluster.
-var modes = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
-
-// spares are nodes that are not there until a fault starts them.
-var spares = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}
+// members are the nodes of every cluster, and spares those that are not there until a fault starts them.
+var (
+	members = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
+	spares  = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}
+)
 
 type member struct{ id, mode string }
 
-// cluster is three gateways over one database, and perhaps spares behind them in nodes; or one on a file.
+// cluster is a run under way: three gateways over one database, and perhaps spares behind them in nodes, or one on a file; what
+// stands beside them; and what is known of it all.
 type cluster struct {
-	pg          *pgtest.Server
-	database    string // name
-	url         string // past all proxies
+	Plan
+	database    string        // name
+	db          *pgxpool.Pool // past all proxies
 	room        *guarded.Room
 	nodes       []*node
 	engineRedis *redisSide // nil: there is no Redis
 	chain       *chainSide // nil: there is no chain
 	file        *fileSide  // nil: the store is PostgreSQL
+
+	began time.Time // of the load
+	load  workload
+	mu    sync.Mutex // guards what faults write into h
+	h     *history.History
+	found []history.Violation // that the history does not show
 }
 
-// startCluster makes a database and starts the nodes. The caller must close.
-func startCluster(ctx context.Context, o Options) (c *cluster, err error) {
+// startCluster starts what a plan needs. The caller must close.
+func startCluster(ctx context.Context, p Plan) (*cluster, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the cluster did not start in time"))
 	defer cancel()
-	c = &cluster{pg: o.Postgres}
-	made := c
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, made.close())
-		}
-	}()
+	c := &cluster{Plan: p, h: &history.History{GraceMs: grace.Milliseconds(), RowsBehind: p.Engine, Seed: p.Seed}}
+	err := c.startServers(ctx)
+	if err == nil {
+		err = c.startNodes(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), c.close())
+	}
+	return c, nil
+}
+
+// startServers makes a place for the store, and starts all that the gateways need.
+func (c *cluster) startServers(ctx context.Context) (err error) {
 	if c.room, err = guarded.Open("torture", nil); err != nil {
-		return nil, err
+		return err
 	}
-	members := slices.Concat(modes, spares[:o.spares])
-	if o.File {
-		members = []member{{"n", []string{"worker-queue", "worker-queue", "basic"}[o.seed%3]}}
-		c.file = &fileSide{room: c.room.Dir(), disk: newDisk(nil, rand.New(rand.NewPCG(o.seed, 4000)))}
-		err = os.Mkdir(c.file.store(), 0o700)
-	} else if c.database, err = c.pg.CreateDatabase(ctx); err == nil {
-		c.url = c.pg.URL(c.database)
+	if c.File {
+		c.file, err = newFileSide(c.room.Dir(), c.Seed)
+		return err
 	}
-	if err == nil && o.Engine {
-		err = c.startRedis(ctx, o)
+	if c.database, err = c.Postgres.CreateDatabase(ctx); err != nil {
+		return err
 	}
-	more := []string{"--node-secret=known-to-the-torture-tests"}
-	if o.Forward != "" {
-		more = append(more, "--forward="+o.Forward)
+	if c.db, err = pgxpool.New(ctx, c.Postgres.URL(c.database)); err != nil {
+		return err
 	}
-	if err == nil && o.Chain {
-		if c.chain, err = startChain(o.seed); err == nil {
-			more = append(more, c.chain.flags()...)
+	if c.Engine {
+		return c.startRedis(ctx)
+	}
+	if c.Chain {
+		c.chain, err = startChain(c.Seed)
+	}
+	return err
+}
+
+// startNodes makes the nodes, and starts those that are no spares.
+func (c *cluster) startNodes(ctx context.Context) error {
+	now, later := members, []member(nil)
+	if c.File {
+		now = []member{{"n", []string{"worker-queue", "worker-queue", "basic"}[c.Seed%3]}}
+	}
+	if c.has(func(f Fault) bool { return f.Spares }) {
+		later = spares
+	}
+	for _, m := range slices.Concat(now, later) {
+		if err := c.newNode(m); err != nil {
+			return err
 		}
 	}
-	for i, m := range members {
-		if err != nil {
-			return nil, err
-		}
-		var n *node
-		if n, err = c.newNode(o.Gateway, m); err != nil {
-			return nil, err
-		}
-		n.args = append(n.args, more...)
-		if o.Engine && !n.basic.Load() {
-			err = c.withRedis(n, slices.Concat(engineFlags(o.seed), o.EngineArgs))
-		}
-		if i < len(o.Offsets) && o.Offsets[i] != 0 {
-			n.env = append(n.env, fmt.Sprintf("%s=%d", clockEnv, o.Offsets[i].Nanoseconds()))
+	if c.has(func(f Fault) bool { return f.Offsets }) {
+		for i, by := range []time.Duration{2 * leaseTTL, -2 * leaseTTL} {
+			c.nodes[i].env = append(c.nodes[i].env, fmt.Sprintf("%s=%d", clockEnv, by.Nanoseconds()))
 		}
 	}
 	var all errgroup.Group
-	for _, n := range c.nodes[:len(members)-o.spares] {
+	for _, n := range c.nodes[:len(now)] {
 		all.Go(func() error { return n.start(ctx) })
 	}
-	return c, errors.Join(err, all.Wait())
+	return all.Wait()
 }
 
-// connect opens a session of the run's own to the database.
-func (c *cluster) connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, c.url) }
+// newNode makes a node that is not started yet, with its proxies.
+func (c *cluster) newNode(m member) error {
+	listen, err := guarded.FreeAddr()
+	if err != nil {
+		return err
+	}
+	n := &node{id: m.id, room: c.room, exe: c.Gateway, env: os.Environ(), file: c.file}
+	n.basic.Store(m.mode == "basic")
+	c.nodes = append(c.nodes, n) // to be closed
+	if n.net, err = pgtest.NewProxy(listen); err != nil {
+		return err
+	}
+	n.url = "ws://" + n.net.Addr() + "/ws"
+	// The times of all gateways, and nothing is forgotten.
+	n.args = []string{
+		"--listen=" + listen, "--node-id=" + m.id, "--advertise-url=" + n.url, "--node-secret=known-to-the-torture-tests",
+		"--drain-timeout=2s", "--workers=2", "--max-holds=4096", "--log-level=info",
+		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
+		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0",
+	}
+	if c.Forward != "" {
+		n.args = append(n.args, "--forward="+c.Forward)
+	}
+	if c.chain != nil {
+		n.args = append(n.args, c.chain.flags()...)
+	}
+	if c.file != nil {
+		n.args = append(n.args, "--store=sqlite:"+c.file.database())
+		return nil
+	}
+	var store, redis string
+	if n.db, store, err = proxied(c.Postgres.Addr(), c.Postgres.URL(c.database)); err != nil {
+		return err
+	}
+	n.args = append(n.args, "--store="+store)
+	if c.engineRedis != nil && m.mode != "basic" {
+		n.redis, redis, err = proxied(c.engineRedis.server.Addr(), c.engineRedis.server.URL())
+		n.args = append(append(append(n.args, "--redis="+redis), engineFlags(c.Seed)...), c.EngineArgs...)
+	}
+	return err
+}
+
+// proxied is a proxy towards a server, and the server's URL that leads through it.
+func proxied(addr, url string) (p *pgtest.Proxy, through string, err error) {
+	if p, err = pgtest.NewProxy(addr); err == nil {
+		through, err = p.URL(url)
+	}
+	return p, through, err
+}
 
 // close ends what is left and drops the database.
-func (c *cluster) close() error {
-	var err error
+func (c *cluster) close() (err error) {
 	for _, n := range c.nodes {
 		err = errors.Join(err, n.close())
 	}
@@ -180,10 +223,13 @@ func (c *cluster) close() error {
 	if c.chain != nil {
 		err = errors.Join(err, c.chain.close())
 	}
+	if c.db != nil {
+		c.db.Close()
+	}
 	if c.database != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		err = errors.Join(err, c.pg.DropDatabase(ctx, c.database))
+		err = errors.Join(err, c.Postgres.DropDatabase(ctx, c.database))
 	}
 	return err
 }

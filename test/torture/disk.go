@@ -102,16 +102,16 @@ type weather struct {
 }
 
 // anyWeather draws one.
-func anyWeather(r *rand.Rand) *weather {
-	return &weather{
+func anyWeather(r *rand.Rand) weather {
+	return weather{
 		keep:   []float64{0, 0.1, 0.5, 0.9, 1}[r.IntN(5)],
 		sector: []int{512, 4096}[r.IntN(2)], tear: r.IntN(3) == 0, rubbish: r.IntN(2) == 0,
 	}
 }
 
 // tornEnd is what a kill leaves of a log whose last pages the disk did not get.
-func tornEnd(r *rand.Rand) *weather {
-	return &weather{keep: 1, sector: 4096, inOrder: true, rubbish: r.IntN(2) == 0}
+func tornEnd(r *rand.Rand) weather {
+	return weather{keep: 1, sector: 4096, inOrder: true, rubbish: r.IntN(2) == 0}
 }
 
 // crash is the directory after a loss of power now. The disk goes on as if none had been.
@@ -193,9 +193,6 @@ func (w weather) pieces(e event) []event {
 	}
 	return pieces
 }
-
-// database is the name of the file under test.
-const database = "store.db"
 
 // save makes dir hold exactly the files of an image.
 func save(image map[string][]byte, dir string) error {

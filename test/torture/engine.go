@@ -11,14 +11,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"noncegate/nonce"
 	"noncegate/test/lab/history"
-	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 )
 
@@ -48,32 +47,27 @@ var persistences = [][]string{
 // redisSide is the Redis of a run. Nodes reach it through proxies of their own.
 type redisSide struct {
 	server  *redistest.Server
-	replica *redistest.Server // nil: there is none
-
-	mu     sync.Mutex          // guards what follows
-	others []*redistest.Server // that took its place
-	held   int                 // faults that want nobody to switch
-	down   func()              // takes such a goal back from the start; nil: there was none
-
-	declared int64 // losses, once all is settled
+	replica *redistest.Server   // nil: there is none
+	others  []*redistest.Server // that took its place
+	held    atomic.Int32        // faults that want nobody to switch up
+	lost    int64               // shards, once all is settled
 }
 
 // startRedis starts a Redis for the cluster, perhaps with a replica that has what its master has, and keeps a list of losses in the
 // cluster's database.
-func (c *cluster) startRedis(ctx context.Context, o Options) error {
-	server, err := redistest.Start(persistences[o.seed%uint64(len(persistences))]...)
+func (c *cluster) startRedis(ctx context.Context) error {
+	server, err := redistest.Start(persistences[c.Seed%uint64(len(persistences))]...)
 	if err != nil {
 		return err
 	}
-	c.engineRedis = &redisSide{server: server}
-	if o.replica {
+	r := &redisSide{server: server}
+	c.engineRedis = r
+	if c.has(func(f Fault) bool { return f.Replica }) {
 		host, port, pass := server.Master()
-		replica, err := server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass)
-		if err != nil {
+		if r.replica, err = server.Another("appendonly no", "replicaof "+host+" "+port, "masterauth "+pass); err != nil {
 			return err
 		}
-		c.engineRedis.replica = replica
-		client := replica.Dial()
+		client := r.replica.Dial()
 		defer client.Close()
 		for said := ""; !strings.Contains(said, "master_link_status:up"); lasts(ctx, poll) {
 			if said, err = client.Info(ctx, "replication").Result(); ctx.Err() != nil {
@@ -81,12 +75,7 @@ func (c *cluster) startRedis(ctx context.Context, o Options) error {
 			}
 		}
 	}
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, engineTriggers)
+	_, err = c.db.Exec(ctx, engineTriggers)
 	return err
 }
 
@@ -109,16 +98,6 @@ const engineTriggers = `
 	CREATE VIEW torture_mended AS SELECT r.*, b.epoch AS was, greatest(b.next_nonce, b.ceiling) AS doubtful
 		FROM torture_log, jsonb_populate_record(NULL::signer, new) r, jsonb_populate_record(NULL::signer, old) b WHERE kind = 'mended';`
 
-// withRedis gives a node its way to Redis.
-func (c *cluster) withRedis(n *node, more []string) (err error) {
-	if n.redis, err = pgtest.NewProxy(c.engineRedis.server.Addr()); err != nil {
-		return err
-	}
-	url, err := n.redis.URL(c.engineRedis.server.URL())
-	n.args = append(append(n.args, "--redis="+url), more...)
-	return err
-}
-
 // close ends the servers.
 func (r *redisSide) close() (err error) {
 	for _, s := range append(r.others, r.server, r.replica) {
@@ -127,23 +106,6 @@ func (r *redisSide) close() (err error) {
 		}
 	}
 	return err
-}
-
-// hold keeps the cluster from being switched up again until the returned function is called.
-func (r *redisSide) hold() (release func()) {
-	add := func(n int) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.held += n
-	}
-	add(1)
-	return func() { add(-1) }
-}
-
-func (r *redisSide) free() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held == 0
 }
 
 // engineState is a part of what a node says of the engine.
@@ -169,12 +131,12 @@ func (s *engineState) shipped() bool {
 func (n *node) ask(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+n.admin+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, n.admin()+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(r)
+	r.Close = true // the node may not live long
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
@@ -205,7 +167,7 @@ func (c *cluster) switchTo(ctx context.Context, to string) (err error) {
 // engineIs is what each node that has Redis says. Those that run must all answer.
 func (c *cluster) engineIs(ctx context.Context) (all []engineState, err error) {
 	for _, n := range c.nodes {
-		if n.redis == nil || !n.runs() || n.basic.Load() {
+		if n.redis == nil || n.admin() == "" || n.basic.Load() {
 			continue
 		}
 		var s engineState
@@ -246,9 +208,9 @@ func (c *cluster) up(ctx context.Context) error {
 }
 
 // begin switches up, unless a fault does it.
-func (c *cluster) begin(ctx context.Context, faults []Fault) error {
-	if slices.ContainsFunc(faults, func(f Fault) bool { return f.Down }) {
-		c.engineRedis.down = c.engineRedis.hold()
+func (c *cluster) begin(ctx context.Context) error {
+	if c.has(func(f Fault) bool { return f.Down }) {
+		c.engineRedis.held.Add(1) // until the fault is over
 		return nil
 	}
 	return c.up(ctx)
@@ -260,48 +222,35 @@ func (c *cluster) keepUp(ctx context.Context) {
 		lasts(ctx, 300*time.Millisecond)
 		all, err := c.engineIs(ctx)
 		left := func(s engineState) bool { return s.State == "RELIABLE" || s.State == "DEGRADED" }
-		if err == nil && c.engineRedis.free() && slices.ContainsFunc(all, left) {
+		if err == nil && c.engineRedis.held.Load() == 0 && slices.ContainsFunc(all, left) {
 			_ = c.switchTo(ctx, "performance") // refused while Redis is not well
 		}
 	}
 }
 
 // settleEngine waits until everything is shipped and compares the logs with what the nodes remember, brings every shard back and reads
-// what was lost meanwhile. What is wrong it returns as violations.
-func (c *cluster) settleEngine(ctx context.Context, h *history.History) (found []history.Violation, err error) {
-	wrong := func(rule history.Rule, format string, args ...any) {
-		found = append(found, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
-	}
+// what was lost meanwhile.
+func (c *cluster) settleEngine(ctx context.Context) error {
 	if err := c.awaitEngine(ctx, "", (*engineState).shipped); err != nil {
-		wrong(history.Stuck, "not everything was shipped: %v", err)
+		c.wrong(history.Stuck, "", "not everything was shipped: %v", err)
 	}
 	if said := c.compare(ctx); said != "" {
-		wrong(history.Different, "a log and the memory of its owner are not equal: %s", said)
+		c.wrong(history.Different, "", "a log and the memory of its owner are not equal: %s", said)
 	}
 	if err := c.awaitEngine(ctx, "reliable", func(s *engineState) bool { return s.State == "RELIABLE" }); err != nil {
-		wrong(history.Stuck, "not every shard returned: %v", err)
+		c.wrong(history.Stuck, "", "not every shard returned: %v", err)
 	}
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(ctx)
-	if err := conn.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.engineRedis.declared); err != nil {
-		return nil, err
-	}
-	rows, _ := conn.Query(ctx, `SELECT new->>'reason' FROM torture_log WHERE kind = 'left' ORDER BY at`) // CollectRows says what failed
-	if h.Left, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-		return nil, err
-	}
-	// Which signers were mended, each with the losses of its shard until then.
-	rows, _ = conn.Query(ctx, `
+	// Why the engine was left, and which signers were mended, each with the losses of its shard until then.
+	lost := c.db.QueryRow(ctx, `SELECT count(*) FROM torture_loss`).Scan(&c.engineRedis.lost)
+	rows, _ := c.db.Query(ctx, `SELECT new->>'reason' FROM torture_log WHERE kind = 'left' ORDER BY at`) // CollectRows says what failed
+	left, leftErr := pgx.CollectRows(rows, pgx.RowTo[string])
+	rows, _ = c.db.Query(ctx, `
 		SELECT m.signer, m.epoch, m.doubtful, max(l.fencing_token), min(l.at), max(l.grant_until), max(l.doubt_until)
 		FROM torture_mended m JOIN torture_loss l ON l.shard_id = m.shard_id AND l.epoch > m.was AND l.epoch <= m.epoch
 		GROUP BY m.signer, m.epoch, m.doubtful ORDER BY m.signer, m.epoch`)
-	h.Losses, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l history.Loss, err error) {
-		return l, row.Scan(&l.Signer, &l.Epoch, &l.Ceiling, &l.Token, &l.At, &l.GrantUntil, &l.DoubtUntil)
-	})
-	return found, err
+	losses, lossErr := pgx.CollectRows(rows, pgx.RowToStructByPos[history.Loss])
+	c.h.Left, c.h.Losses = left, losses
+	return errors.Join(lost, leftErr, lossErr)
 }
 
 // compare lets every node compare its logs with its memory until nothing is different, and says what is. Work that is under way
@@ -327,36 +276,25 @@ func (c *cluster) compare(ctx context.Context) (different string) {
 
 // outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has been handed out again.
 func (c *cluster) outlastDoubt(ctx context.Context) error {
-	conn, err := c.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
 	var left int64
-	if err := conn.QueryRow(ctx, `SELECT coalesce(max(doubt_until) - store_millis(), 0) FROM torture_loss`).Scan(&left); err != nil {
-		return err
-	}
+	err := c.db.QueryRow(ctx, `SELECT coalesce(max(doubt_until) - store_millis(), 0) FROM torture_loss`).Scan(&left)
 	if left > 0 {
 		lasts(ctx, time.Duration(left)*time.Millisecond+grace+calmAfter)
 	}
-	return nil
+	return err
 }
 
-// judge looks whether what was lost, and that the engine was left, has a reason among the faults. While nothing was taken from Redis,
-// nobody may find that something is missing.
-func (r *redisSide) judge(faults []Fault, h *history.History) (found []history.Violation) {
-	forgets := slices.ContainsFunc(faults, func(f Fault) bool { return f.Forgets })
-	loses := forgets || slices.ContainsFunc(faults, func(f Fault) bool { return f.Loses })
-	alarm := func(format string, args ...any) {
-		found = append(found, history.Violation{Rule: history.Alarm, Text: fmt.Sprintf(format, args...)})
+// judgeLosses looks whether what was lost, and that the engine was left, has a reason among the faults. While nothing was taken from
+// Redis, nobody may find that something is missing.
+func (c *cluster) judgeLosses() {
+	forgets := c.has(func(f Fault) bool { return f.Forgets })
+	loses := forgets || c.has(func(f Fault) bool { return f.Loses })
+	if n := c.engineRedis.lost; n > 0 && !loses {
+		c.wrong(history.Alarm, "", "%d shards, %d signers, were lost for no reason", n, len(c.h.Losses))
 	}
-	if r.declared > 0 && !loses {
-		alarm("%d shards, %d signers, were lost for no reason", r.declared, len(h.Losses))
-	}
-	for _, reason := range h.Left {
+	for _, reason := range c.h.Left {
 		if !forgets && strings.Contains(reason, nonce.ErrLogLost.Error()) {
-			alarm("the engine was left for no reason: %s", reason)
+			c.wrong(history.Alarm, "", "the engine was left for no reason: %s", reason)
 		}
 	}
-	return found
 }

@@ -5,25 +5,19 @@ package torture
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
-
-	"noncegate/test/lab/history"
 )
 
 // Fault is something that goes wrong in a run and is healed again within it: a row that says
 // what it needs, what it may cause, and what does it.
 type Fault struct {
 	Name string
-	What string // for people
-
-	// Engine, Chain and File say that it is of such an axis alone; the others can have each fault that needs none.
-	Engine, Chain, File bool
+	// Of names the axis that alone has it; "": each with PostgreSQL.
+	Of string
 	// NoEngine says that it is not beside the performance engine.
 	NoEngine bool
 	// Directed says that no campaign draws it: it is two faults in an order that chance brings
@@ -36,8 +30,8 @@ type Fault struct {
 	Replica bool
 	// Down says that it switches up itself: nothing was handed out from a log before.
 	Down bool
-	// Spares is how many more nodes it starts.
-	Spares int
+	// Spares says that it starts further nodes.
+	Spares bool
 
 	// Loses says that Redis may be out of reach because of it until it counts as lost, and
 	// Forgets that it does not have any more what it had, or is another one.
@@ -45,61 +39,61 @@ type Fault struct {
 	// Overdue is for how much longer a hold may be overdue because of it.
 	Overdue time.Duration
 
-	// do breaks something and heals it; nil for what is wrong from the start.
+	// do breaks something and heals it, and returns only errors of the run itself; nil for what is wrong from the start.
 	do func(ctx context.Context, b *breaker) error
 }
 
 // faults are all there are. Campaigns number those of an axis in this order.
 var faults = append(diskFaults(), []Fault{
-	{Name: "kill", What: "a gateway ends by SIGKILL and is started again", do: ends(syscall.SIGKILL, 1.5)},
-	{Name: "pause", What: "a gateway stands still for longer than its leases last", do: pause},
-	{Name: "backend", What: "database sessions that are at work are ended", do: endBackends},
-	{Name: "cut-reply", What: "commits happen, and their replies are lost", do: cutReplies},
-	{Name: "late-commit", What: "commits reach the database when their node has gone on without them", do: lateCommits},
-	{Name: "postgres-crash", What: "PostgreSQL is killed and started again", do: crashPostgres},
-	{Name: "partition", What: "a gateway does not reach the database", do: partition},
-	{Name: "row-lock", What: "somebody else locks rows of signers or shards", do: lockRows},
-	{Name: "cut-websocket", What: "connections of clients end between request and answer", do: cutWebSockets},
-	{Name: "wrong-clock", What: "the gateways' clocks are wrong by two leases", Offsets: true},
-	{Name: "drain", What: "a gateway ends by SIGTERM and is started again", do: ends(syscall.SIGTERM, 1)},
-	{Name: "silent-node", What: "a gateway is not heard by clients and nodes", do: silence},
+	{Name: "kill", do: ends(syscall.SIGKILL, 1.5)},
+	{Name: "pause", do: pause},
+	{Name: "backend", do: endBackends},
+	{Name: "cut-reply", do: cutReplies},
+	{Name: "late-commit", do: lateCommits},
+	{Name: "postgres-crash", do: crashPostgres},
+	{Name: "partition", do: partition},
+	{Name: "row-lock", do: lockRows},
+	{Name: "cut-websocket", do: cutWebSockets},
+	{Name: "wrong-clock", Offsets: true},
+	{Name: "drain", do: ends(syscall.SIGTERM, 1)},
+	{Name: "silent-node", do: silence},
 	// Sweeps pause for the longest hold after each step, and what was held by a clock that was
 	// behind is overdue at once when it is right again. How long a grant runs is told by that clock.
-	{Name: "store-clock", What: "the store's clock jumps", NoEngine: true, Overdue: maxStep + maxHold, do: stepClock},
-	{Name: "basic-again", What: "a gateway comes back in mode basic, and later as it was", do: comeBackBasic},
-	{Name: "move-shards", What: "shards are pinned here and there", do: moveShards},
-	{Name: "join-leave", What: "further gateways come and go", Spares: len(spares), do: joinAndLeave},
-	{Name: "dump", What: "the database is dumped and vacuumed", do: dump},
+	{Name: "store-clock", NoEngine: true, Overdue: maxStep + maxHold, do: stepClock},
+	{Name: "basic-again", do: comeBackBasic},
+	{Name: "move-shards", do: moveShards},
+	{Name: "join-leave", Spares: true, do: joinAndLeave},
+	{Name: "dump", do: dump},
 
-	{Name: "redis-kill", What: "Redis is killed and started again", Engine: true, Forgets: true, do: killRedis},
-	{Name: "redis-empty", What: "FLUSHALL", Engine: true, Forgets: true, do: emptyRedis},
-	{Name: "redis-back", What: "Redis forgets its last writes", Engine: true, Forgets: true, do: setRedisBack},
-	{Name: "redis-other", What: "gateways are led to another, empty Redis", Engine: true, Forgets: true, do: leadElsewhere(false)},
-	{Name: "redis-failover", What: "gateways are led to a replica", Engine: true, Forgets: true, Replica: true, do: leadElsewhere(true)},
-	{Name: "redis-pause", What: "Redis stands still", Engine: true, Loses: true, do: pauseRedis},
-	{Name: "redis-slow", What: "answers of Redis come late", Engine: true, Loses: true, do: slowRedis},
-	{Name: "redis-full", What: "Redis is out of memory", Engine: true, Loses: true, do: fillRedis},
-	{Name: "redis-cut-reply", What: "answers of Redis are lost, or scripts arrive late", Engine: true, Loses: true, do: cutRedisReplies},
-	{Name: "redis-partition", What: "gateways do not reach Redis", Engine: true, Loses: true, do: partitionRedis},
-	{Name: "postgres-away", What: "no gateway reaches PostgreSQL", Engine: true, do: awayPostgres},
-	{Name: "both-away", What: "no gateway reaches PostgreSQL or Redis", Engine: true, Loses: true, do: awayBoth},
-	{Name: "parted", What: "one gateway has Redis alone, the other PostgreSQL alone", Engine: true, Loses: true, do: part},
-	{Name: "long-pause", What: "a gateway stands still for longer than lease and grant", Engine: true, do: pauseLong},
-	{Name: "switch", What: "the engine is switched back and forth", Engine: true, do: switchBackAndForth},
+	{Name: "redis-kill", Of: "engine", Forgets: true, do: killRedis},
+	{Name: "redis-empty", Of: "engine", Forgets: true, do: emptyRedis},
+	{Name: "redis-back", Of: "engine", Forgets: true, do: setRedisBack},
+	{Name: "redis-other", Of: "engine", Forgets: true, do: leadElsewhere(false)},
+	{Name: "redis-failover", Of: "engine", Forgets: true, Replica: true, do: leadElsewhere(true)},
+	{Name: "redis-pause", Of: "engine", Loses: true, do: pauseRedis},
+	{Name: "redis-slow", Of: "engine", Loses: true, do: slowRedis},
+	{Name: "redis-full", Of: "engine", Loses: true, do: fillRedis},
+	{Name: "redis-cut-reply", Of: "engine", Loses: true, do: cutRedisReplies},
+	{Name: "redis-partition", Of: "engine", Loses: true, do: partitionRedis},
+	{Name: "postgres-away", Of: "engine", do: awayPostgres},
+	{Name: "both-away", Of: "engine", Loses: true, do: awayBoth},
+	{Name: "parted", Of: "engine", Loses: true, do: partNodes},
+	{Name: "long-pause", Of: "engine", do: pauseLong},
+	{Name: "switch", Of: "engine", do: switchBackAndForth},
 
-	{Name: "nodes-away", What: "the chain's nodes refuse everything", Chain: true, do: nodesAway},
-	{Name: "node-behind", What: "a node of the chain tells old blocks, and the other is away", Chain: true, do: nodeBehind},
+	{Name: "nodes-away", Of: "chain", do: nodesAway},
+	{Name: "node-behind", Of: "chain", do: nodeBehind},
 
-	{Name: "all-lost-while-postgres-is-away", Directed: true, Engine: true, Forgets: true, do: loseAllWhileAway},
-	{Name: "all-lost-after-the-switch", Directed: true, Engine: true, Forgets: true, Down: true, do: loseAllAfterSwitch},
-	{Name: "drain-while-rows-are-locked", Directed: true, Engine: true, do: drainWhileLocked},
-	{Name: "kill-while-rows-are-locked", Directed: true, Engine: true, do: killWhileLocked},
-	{Name: "redis-late-scripts", Directed: true, Engine: true, Loses: true, do: lateScripts},
-	{Name: "redis-failover-and-back", Directed: true, Engine: true, Forgets: true, Replica: true, do: failOverAndBack},
-	{Name: "owner-without-postgres", Directed: true, Engine: true, do: ownerWithoutPostgres},
-	{Name: "parted-for-long", Directed: true, Engine: true, Loses: true, do: partForLong},
+	{Name: "all-lost-while-postgres-is-away", Directed: true, Of: "engine", Forgets: true, do: loseAllWhileAway},
+	{Name: "all-lost-after-the-switch", Directed: true, Of: "engine", Forgets: true, Down: true, do: loseAllAfterSwitch},
+	{Name: "drain-while-rows-are-locked", Directed: true, Of: "engine", do: drainWhileLocked},
+	{Name: "kill-while-rows-are-locked", Directed: true, Of: "engine", do: killWhileLocked},
+	{Name: "redis-late-scripts", Directed: true, Of: "engine", Loses: true, do: lateScripts},
+	{Name: "redis-failover-and-back", Directed: true, Of: "engine", Forgets: true, Replica: true, do: failOverAndBack},
+	{Name: "owner-without-postgres", Directed: true, Of: "engine", do: ownerWithoutPostgres},
+	{Name: "parted-for-long", Directed: true, Of: "engine", Loses: true, do: partForLong},
 	{Name: "late-commits", Directed: true, do: manyLateCommits},
-	{Name: "failed-sync-and-power-loss", Directed: true, File: true, do: failSyncAndLosePower},
+	{Name: "failed-sync-and-power-loss", Directed: true, Of: "sqlite", do: failSyncAndLosePower},
 	{Name: "store-clock-back", Directed: true, Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},
 }...)
@@ -117,35 +111,26 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	return found, nil
 }
 
-// WriteFaults writes a table of the faults.
-func WriteFaults(w io.Writer) {
-	fmt.Fprintf(w, "| fault | of | what happens |\n|---|---|---|\n")
-	for _, f := range faults {
-		of := Axes[slices.IndexFunc(Axes, func(a Axis) bool { return a.Engine == f.Engine && a.Chain == f.Chain && a.File == f.File })].Name
-		if !f.Directed {
-			fmt.Fprintf(w, "| %s | %s | %s |\n", f.Name, of, f.What)
-		}
+// names are those of faults, as runs are called.
+func names(faults []Fault) string {
+	all := make([]string, len(faults))
+	for i := range faults {
+		all[i] = faults[i].Name
 	}
+	return strings.Join(all, "+")
 }
 
-// breaker is what a fault works with: the cluster, the run's randomness and a place to say what it did.
+// breaker is what a fault works with: the cluster, chance of its own and a place to say what it does.
 type breaker struct {
 	*cluster
-	load  *workload
-	rnd   *rand.Rand
-	began time.Time
-
-	mu   *sync.Mutex // guards said, which all faults of a run share
-	said *[]string
-
-	shifts *[]history.Shift // of the store's clock; only the fault that sets it has it
+	rnd *rand.Rand
 }
 
 // note writes down what is done now.
 func (b *breaker) note(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	*b.said = append(*b.said, fmt.Sprintf("%8v ", time.Since(b.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+	b.h.Faults = append(b.h.Faults, fmt.Sprintf("%8v ", time.Since(b.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
 // between is a random time from least to most.

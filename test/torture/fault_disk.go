@@ -32,8 +32,15 @@ type fileSide struct {
 	followed int // traces, of the starts of the node in their order
 }
 
-func (s *fileSide) store() string   { return filepath.Join(s.room, "store") }
-func (s *fileSide) control() string { return filepath.Join(s.room, "control") } // tells the disk to be full or to fail
+// newFileSide makes an empty disk below a folder.
+func newFileSide(room string, seed uint64) (*fileSide, error) {
+	s := &fileSide{room: room, disk: newDisk(nil, rand.New(rand.NewPCG(seed, 4000)))}
+	return s, os.Mkdir(s.store(), 0o700)
+}
+
+func (s *fileSide) store() string    { return filepath.Join(s.room, "store") }
+func (s *fileSide) database() string { return filepath.Join(s.store(), "store.db") }
+func (s *fileSide) control() string  { return filepath.Join(s.room, "control") } // tells the disk to be full or to fail
 func (s *fileSide) trace(start int) string {
 	return filepath.Join(s.room, fmt.Sprintf("%d.trace", start))
 }
@@ -54,8 +61,8 @@ func (s *fileSide) follow(starts int) error {
 }
 
 // crash puts what a loss of power leaves in place.
-func (s *fileSide) crash(w *weather, r *rand.Rand) error {
-	image := s.disk.crash(*w, r)
+func (s *fileSide) crash(w weather, r *rand.Rand) error {
+	image := s.disk.crash(w, r)
 	s.disk = newDisk(image, r)
 	return save(image, s.store())
 }
@@ -77,24 +84,19 @@ func failSync(ctx context.Context, b *breaker, n *node) error {
 // diskFaults are each end of the gateway of a file, alone and with each loss of what was not synced.
 func diskFaults() (all []Fault) {
 	for _, how := range []struct {
-		name, what string
-		end        ending
-	}{
-		{"file-kill", "the gateway ends by SIGKILL", killed},
-		{"file-stop", "the gateway ends by SIGTERM", stopped},
-		{"full-disk", "the disk takes nothing more", fillDisk},
-		{"failed-sync", "a sync fails", failSync},
-	} {
+		name string
+		end  ending
+	}{{"file-kill", killed}, {"file-stop", stopped}, {"full-disk", fillDisk}, {"failed-sync", failSync}} {
 		all = append(all,
-			Fault{Name: how.name, What: how.what, File: true, do: onDisk(how.end, nil)},
-			Fault{Name: how.name + "-power-loss", What: how.what + "; what was not synced is lost", File: true, do: onDisk(how.end, anyWeather)},
-			Fault{Name: how.name + "-torn-tail", What: how.what + "; what was not synced is cut off", File: true, do: onDisk(how.end, tornEnd)})
+			Fault{Name: how.name, Of: "sqlite", do: onDisk(how.end, nil)},
+			Fault{Name: how.name + "-power-loss", Of: "sqlite", do: onDisk(how.end, anyWeather)},
+			Fault{Name: how.name + "-torn-tail", Of: "sqlite", do: onDisk(how.end, tornEnd)})
 	}
 	return all
 }
 
 // onDisk ends the gateway after some work since its start.
-func onDisk(end ending, left func(*rand.Rand) *weather) func(context.Context, *breaker) error {
+func onDisk(end ending, left func(*rand.Rand) weather) func(context.Context, *breaker) error {
 	return func(ctx context.Context, b *breaker) error {
 		b.nodes[0].away.Lock()
 		defer b.nodes[0].away.Unlock()
@@ -127,7 +129,7 @@ func failSyncAndLosePower(ctx context.Context, b *breaker) error {
 }
 
 // endOnDisk ends the gateway and starts it again on what is left. Without a loss of power the operating system writes everything.
-func (b *breaker) endOnDisk(ctx context.Context, end ending, left func(*rand.Rand) *weather) error {
+func (b *breaker) endOnDisk(ctx context.Context, end ending, left func(*rand.Rand) weather) error {
 	n := b.nodes[0]
 	b.note("the gateway ends")
 	err := end(ctx, b, n)
@@ -137,7 +139,7 @@ func (b *breaker) endOnDisk(ctx context.Context, end ending, left func(*rand.Ran
 	}
 	if err == nil && left != nil {
 		w := left(b.rnd)
-		b.note("what was not synced is lost: %+v", *w)
+		b.note("what was not synced is lost: %+v", w)
 		err = b.file.crash(w, b.rnd)
 	}
 	if err == nil {

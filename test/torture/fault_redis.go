@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	"errors"
-	"sync"
 	"syscall"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 )
 
@@ -67,25 +67,29 @@ func leadElsewhere(replica bool) func(context.Context, *breaker) error {
 			return err
 		}
 		first := b.rnd.IntN(2)
-		lead := func(n *node, server *redistest.Server, always bool) { // at once, or with its next connection
-			b.note("%s is led to %s", n.id, server.Addr())
-			if n.redis.Retarget(server.Addr()); always || b.rnd.IntN(4) > 0 {
-				n.redis.Drop()
-			}
-		}
-		lead(b.nodes[first], other, false)
+		one, two := b.nodes[first], b.nodes[1-first]
+		atOnce := func() bool { return b.rnd.IntN(4) > 0 } // or with its next connection
+		b.lead(one, other, atOnce())
 		lasts(ctx, b.ttls(0, 1.5))
-		lead(b.nodes[1-first], other, false)
+		b.lead(two, other, atOnce())
 		if b.rnd.IntN(2) == 0 {
 			lasts(ctx, b.ttls(0, 1))
-			lead(b.nodes[first], b.engineRedis.server, false)
-			lead(b.nodes[1-first], b.engineRedis.server, false)
+			b.lead(one, b.engineRedis.server, atOnce())
+			b.lead(two, b.engineRedis.server, atOnce())
 		}
 		lasts(ctx, b.ttls(0.5, 2))
 		b.note("no connection leads to another Redis any more") // those of a gateway live for a minute
-		b.nodes[0].redis.Drop()
-		b.nodes[1].redis.Drop()
+		one.redis.Drop()
+		two.redis.Drop()
 		return nil
+	}
+}
+
+// lead leads a node to a Redis, at once or with its next connection.
+func (b *breaker) lead(n *node, to *redistest.Server, atOnce bool) {
+	b.note("%s is led to %s", n.id, to.Addr())
+	if n.redis.Retarget(to.Addr()); atOnce {
+		n.redis.Drop()
 	}
 }
 
@@ -98,8 +102,8 @@ func (b *breaker) otherRedis(ctx context.Context, replica bool) (*redistest.Serv
 	}
 	other, err := r.server.Another("appendonly no")
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		r.others = append(r.others, other)
 	}
 	return other, err
@@ -175,67 +179,58 @@ func fillRedis(ctx context.Context, b *breaker) error {
 
 // partitionRedis cuts one node, or all, off from Redis for a while.
 func partitionRedis(ctx context.Context, b *breaker) error {
-	d, nodes := b.ttls(0.5, 4), b.oneOrBoth()
-	b.parted(ctx, d, b.someWay(), nodes[0].id, "Redis", redises(nodes)...)
-	return nil
+	nodes := b.oneOrBoth()
+	return b.parted(ctx, b.ttls(0.5, 4), b.someWay(), nodes[0].id, "Redis", redises(nodes)...)
 }
 
 // awayPostgres cuts all nodes off from the database, for up to twice the grant.
 func awayPostgres(ctx context.Context, b *breaker) error {
-	b.parted(ctx, b.between(engineGrant/4, 2*engineGrant), b.someWay(), "everybody", "PostgreSQL", dbs(b.nodes)...)
-	return nil
+	return b.parted(ctx, b.between(engineGrant/4, 2*engineGrant), b.someWay(), "everybody", "PostgreSQL", dbs(b.nodes)...)
 }
 
 // awayBoth cuts all nodes off from PostgreSQL and from Redis, one soon after the other, and either may come back first.
 func awayBoth(ctx context.Context, b *breaker) error {
-	var all sync.WaitGroup
-	for _, server := range []string{"PostgreSQL", "Redis"} {
+	var all errgroup.Group
+	for i, proxies := range [][]*pgtest.Proxy{dbs(b.nodes), redises(b.nodes)} {
+		server := []string{"PostgreSQL", "Redis"}[i]
 		first, d, way := b.between(0, time.Second), b.between(engineGrant/4, engineGrant*3/2), b.someWay()
-		proxies := dbs(b.nodes)
-		if server == "Redis" {
-			proxies = redises(b.nodes)
-		}
-		all.Go(func() {
+		all.Go(func() error {
 			lasts(ctx, first)
-			b.parted(ctx, d, way, "everybody", server, proxies...)
+			return b.parted(ctx, d, way, "everybody", server, proxies...)
 		})
 	}
-	all.Wait()
-	return nil
+	return all.Wait()
 }
 
-// part leaves one node with Redis and without PostgreSQL, and the other the other way round, until that one has taken everything over
-// without what Redis has.
-func part(ctx context.Context, b *breaker) error {
-	return b.part(ctx, engineRedisLost+b.ttls(2, 6), b.someWay())
+// partNodes leaves one node with Redis and without PostgreSQL, and the other the other way round, until that one has taken everything
+// over without what Redis has.
+func partNodes(ctx context.Context, b *breaker) error {
+	return b.partNodes(ctx, engineRedisLost+b.ttls(2, 6), b.someWay())
 }
 
 // partForLong lasts until a loss was declared, and beyond the grant. Nobody waits for an answer of the database meanwhile.
 func partForLong(ctx context.Context, b *breaker) error {
-	return b.part(ctx, engineRedisLost+b.ttls(4.5, 7), refusing)
+	return b.partNodes(ctx, engineRedisLost+b.ttls(4.5, 7), refusing)
 }
 
-func (b *breaker) part(ctx context.Context, d time.Duration, w way) error {
+func (b *breaker) partNodes(ctx context.Context, d time.Duration, w way) error {
 	with := b.rnd.IntN(2)
 	old, other := b.nodes[with], b.nodes[1-with]
-	b.parted(ctx, d, w, old.id+" by PostgreSQL, and "+other.id, "Redis", old.db, other.redis)
-	return nil
+	return b.parted(ctx, d, w, old.id+" by PostgreSQL, and "+other.id, "Redis", old.db, other.redis)
 }
 
 // pauseLong stops a node where it stands for longer than lease and grant together.
 func pauseLong(ctx context.Context, b *breaker) error {
-	n, d := b.fastNode(), engineGrant+b.ttls(1, 2)
-	b.pause(ctx, n, d)
-	return nil
+	return b.pause(ctx, b.fastNode(), engineGrant+b.ttls(1, 2))
 }
 
 // switchBackAndForth lets the shards return, and go up again.
 func switchBackAndForth(ctx context.Context, b *breaker) error {
 	for range 2 + b.rnd.IntN(2) {
-		release := b.engineRedis.hold()
+		b.engineRedis.held.Add(1)
 		b.note("drain: %v", b.switchTo(ctx, "reliable"))
 		lasts(ctx, b.between(0, 1200*time.Millisecond))
-		release()
+		b.engineRedis.held.Add(-1)
 		lasts(ctx, b.between(time.Second, 3*time.Second))
 	}
 	return nil
@@ -257,35 +252,22 @@ func (b *breaker) killAll(ctx context.Context, do func()) error {
 	return all.Wait()
 }
 
-// withoutPostgres has PostgreSQL refuse all nodes, and returns what ends that.
-func (b *breaker) withoutPostgres() (back func()) {
-	b.note("all are refused by PostgreSQL")
-	for _, n := range b.nodes {
-		n.db.Refuse()
-	}
-	return func() {
-		b.note("PostgreSQL is back")
-		for _, n := range b.nodes {
-			n.db.Forward()
-		}
-	}
-}
-
 // loseAllWhileAway empties Redis and kills the nodes that had it when PostgreSQL has been away for nearly a grant: what was handed out
 // meanwhile is in no place but its holders' hands, and what they were told must hold.
 func loseAllWhileAway(ctx context.Context, b *breaker) error {
-	back := b.withoutPostgres()
+	heal := b.part(refusing, "everybody", "PostgreSQL", dbs(b.nodes)...)
 	lasts(ctx, b.between(engineGrant/3, engineGrant*3/4))
 	return b.killAll(ctx, func() {
 		_ = emptyRedis(ctx, b)
-		back()
+		heal()
 	})
 }
 
 // loseAllAfterSwitch switches up while somebody locks the rows of the hot signers, so that nothing can be reserved or shipped of them,
 // then kills both nodes and empties Redis.
 func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
-	err := b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
+	defer b.engineRedis.held.Add(-1) // since the start
+	return b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
 		b.note("up: %v", b.switchTo(ctx, "performance"))
 		if err := b.up(ctx); err != nil {
 			return err
@@ -293,13 +275,12 @@ func loseAllAfterSwitch(ctx context.Context, b *breaker) error {
 		lasts(ctx, b.between(100*time.Millisecond, 500*time.Millisecond))
 		return b.killAll(ctx, func() { _ = emptyRedis(ctx, b) })
 	})
-	b.engineRedis.down()
-	return err
 }
 
 // drainWhileLocked lets shards return while PostgreSQL cannot follow them.
 func drainWhileLocked(ctx context.Context, b *breaker) error {
-	defer b.engineRedis.hold()()
+	b.engineRedis.held.Add(1)
+	defer b.engineRedis.held.Add(-1)
 	err := b.locked(ctx, lockSigners, hotNames(), func(pgx.Tx) error {
 		lasts(ctx, b.between(50*time.Millisecond, 300*time.Millisecond))
 		b.note("drain: %v", b.switchTo(ctx, "reliable"))
@@ -324,7 +305,7 @@ func killWhileLocked(ctx context.Context, b *breaker) error {
 func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
 	for i := range 3 {
 		n := b.nodes[i%2]
-		b.parted(ctx, b.between(leaseTTL*2, engineGrant+leaseTTL/2), refusing, n.id, "PostgreSQL", n.db)
+		_ = b.parted(ctx, b.between(leaseTTL*2, engineGrant+leaseTTL/2), refusing, n.id, "PostgreSQL", n.db)
 		lasts(ctx, b.ttls(1.5, 2))
 	}
 	return nil
@@ -333,22 +314,20 @@ func ownerWithoutPostgres(ctx context.Context, b *breaker) error {
 // failOverAndBack leads the nodes to a replica that was promoted while PostgreSQL is away, kills them when they have worked there, and
 // starts them again at the first server, which knows nothing of that, and neither does anybody's memory.
 func failOverAndBack(ctx context.Context, b *breaker) error {
-	back := b.withoutPostgres()
-	other, err := b.otherRedis(ctx, true)
+	heal := b.part(refusing, "everybody", "PostgreSQL", dbs(b.nodes)...)
+	replica, err := b.otherRedis(ctx, true)
 	if err != nil {
 		return err
 	}
-	lead := func(addr string) {
-		b.note("the nodes are led to %s", addr)
+	lead := func(to *redistest.Server) {
 		for _, n := range b.nodes[:2] {
-			n.redis.Retarget(addr)
-			n.redis.Drop()
+			b.lead(n, to, true)
 		}
 	}
-	lead(other.Addr())
+	lead(replica)
 	lasts(ctx, b.between(300*time.Millisecond, 900*time.Millisecond))
 	return b.killAll(ctx, func() {
-		lead(b.engineRedis.server.Addr())
-		back()
+		lead(b.engineRedis.server)
+		heal()
 	})
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
@@ -56,10 +56,9 @@ func comeBackBasic(ctx context.Context, b *breaker) error {
 
 // joinAndLeave has nodes join, which get their share of the shards, and leave in order or by a crash, each at times of its own.
 func joinAndLeave(ctx context.Context, b *breaker) error {
-	var all sync.WaitGroup
-	errs := make([]error, len(spares))
+	var all errgroup.Group
 	until := time.Now().Add(b.ttls(4, 6))
-	for i, n := range b.nodes[len(modes):] {
+	for _, n := range b.nodes[len(members):] {
 		// The times are drawn here: the source of chance is of one goroutine.
 		var waits []time.Duration
 		var sigs []syscall.Signal
@@ -67,10 +66,9 @@ func joinAndLeave(ctx context.Context, b *breaker) error {
 			waits = append(waits, b.ttls(0, 0.7), b.ttls(1, 2.5))
 			sigs = append(sigs, []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGTERM}[b.rnd.IntN(3)])
 		}
-		all.Go(func() { errs[i] = b.visit(ctx, n, until, waits, sigs) })
+		all.Go(func() error { return b.visit(ctx, n, until, waits, sigs) })
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 // visit starts and ends a spare until it is time.
@@ -92,18 +90,15 @@ func (b *breaker) visit(ctx context.Context, n *node, until time.Time, waits []t
 }
 
 // pause stops a gateway where it stands, for longer than its leases last.
-func pause(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(1.5, 3)
-	b.pause(ctx, n, d)
-	return nil
-}
+func pause(ctx context.Context, b *breaker) error { return b.pause(ctx, b.victim(), b.ttls(1.5, 3)) }
 
-func (b *breaker) pause(ctx context.Context, n *node, d time.Duration) {
+func (b *breaker) pause(ctx context.Context, n *node, d time.Duration) error {
 	b.note("SIGSTOP %s for %v", n.id, d)
 	n.signal(syscall.SIGSTOP)
 	lasts(ctx, d)
 	n.signal(syscall.SIGCONT)
 	b.note("SIGCONT %s", n.id)
+	return nil
 }
 
 // endBackends ends database sessions that are at work, commits among them.
@@ -195,11 +190,11 @@ func (b *breaker) again(ctx context.Context, d, patience, rest time.Duration, ar
 func crashPostgres(ctx context.Context, b *breaker) error {
 	away := b.between(0, 1200*time.Millisecond)
 	b.note("PostgreSQL crashes, back after %v", away)
-	if err := b.pg.Kill(); err != nil {
+	if err := b.Postgres.Kill(); err != nil {
 		return err
 	}
 	lasts(ctx, away)
-	err := b.pg.Restart()
+	err := b.Postgres.Restart()
 	b.note("PostgreSQL is up again")
 	return err
 }
@@ -207,20 +202,14 @@ func crashPostgres(ctx context.Context, b *breaker) error {
 // partition cuts one node off from the database for longer than its leases last: in silence, and what was sent arrives in the end, or
 // by refusing.
 func partition(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(1.2, 2.5)
-	way := silent
-	if b.rnd.IntN(4) == 0 {
-		way = refusing
-	}
-	b.parted(ctx, d, way, n.id, "the database", n.db)
-	return nil
+	n, way := b.victim(), []way{refusing, silent, silent, silent}[b.rnd.IntN(4)]
+	return b.parted(ctx, b.ttls(1.2, 2.5), way, n.id, "the database", n.db)
 }
 
 // silence keeps everything between one node and its clients and the other nodes from passing, for a while.
 func silence(ctx context.Context, b *breaker) error {
-	n, d := b.victim(), b.ttls(0.5, 2)
-	b.parted(ctx, d, silent, "everybody", n.id, n.net)
-	return nil
+	n := b.victim()
+	return b.parted(ctx, b.ttls(0.5, 2), silent, "everybody", n.id, n.net)
 }
 
 // lockRows locks the rows of two signers, or of their shards, from outside, for longer than a lease lasts.
@@ -237,12 +226,7 @@ func lockRows(ctx context.Context, b *breaker) error {
 
 // locked locks rows of signers, or of their shards, does something meanwhile, and frees them.
 func (b *breaker) locked(ctx context.Context, lock string, names []string, do func(pgx.Tx) error) error {
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lock, names); err != nil {
 			return err
 		}
@@ -343,7 +327,7 @@ func (b *breaker) setClock(ctx context.Context, by time.Duration) error {
 	b.note("the store's clock is ahead by %v", by)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	*b.shifts = append(*b.shifts, shift)
+	b.h.Shifts = append(b.h.Shifts, shift)
 	return nil
 }
 
@@ -371,14 +355,9 @@ func stepClockBack(ctx context.Context, b *breaker) error {
 	return b.setClock(ctx, 0)
 }
 
-// exec runs statements on a session of its own.
+// exec runs statements.
 func (b *breaker) exec(ctx context.Context, sql string) error {
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
-	_, err = conn.Exec(ctx, sql)
+	_, err := b.db.Exec(ctx, sql)
 	return err
 }
 
@@ -407,15 +386,10 @@ var tables = []string{"shard", "signer", "signer_history", "signer_request", "si
 // dump reads all tables in one long transaction, as a dump does, which keeps old versions of rows from being cleaned up, while tables
 // are vacuumed again and again.
 func dump(ctx context.Context, b *breaker) error {
-	conn, err := b.connect(ctx)
-	if err != nil {
-		return nil // another fault has the database down
-	}
-	defer func() { conn.Close(context.WithoutCancel(ctx)) }()
 	long := b.ttls(2.5, 4.5)
 	b.note("somebody dumps the database for %v, and it is vacuumed", long)
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginTxFunc(ctx, b.db, options, func(tx pgx.Tx) (err error) {
 		b.repeat(ctx, long, func() time.Duration {
 			for _, table := range tables {
 				_, failed := tx.Exec(ctx, `SELECT count(t::text) FROM `+table+` t`)
@@ -426,6 +400,7 @@ func dump(ctx context.Context, b *breaker) error {
 		})
 		return err
 	})
+	// Another fault may have the database down.
 	b.note("the dump is over: %v; nothing keeps the old rows now: %v", err, b.exec(ctx, `VACUUM (ANALYZE)`))
 	return nil
 }
@@ -444,18 +419,27 @@ type way struct {
 // someWay draws one.
 func (b *breaker) someWay() way { return []way{refusing, silent, silent}[b.rnd.IntN(3)] }
 
-// parted cuts connections for a time. A proxy may be nil.
-func (b *breaker) parted(ctx context.Context, d time.Duration, w way, who, from string, proxies ...*pgtest.Proxy) {
+// parted cuts connections for a time.
+func (b *breaker) parted(ctx context.Context, d time.Duration, w way, who, from string, proxies ...*pgtest.Proxy) error {
+	heal := b.part(w, who, from, proxies...)
+	lasts(ctx, d)
+	heal()
+	return nil
+}
+
+// part cuts connections until heal is called. A proxy may be nil.
+func (b *breaker) part(w way, who, from string, proxies ...*pgtest.Proxy) (heal func()) {
 	proxies = slices.DeleteFunc(proxies, func(p *pgtest.Proxy) bool { return p == nil })
-	b.note("%s %s %s for %v", who, w.name, from, d)
+	b.note("%s %s %s", who, w.name, from)
 	for _, p := range proxies {
 		w.cut(p)
 	}
-	lasts(ctx, d)
-	for _, p := range proxies {
-		p.Forward()
+	return func() {
+		for _, p := range proxies {
+			p.Forward()
+		}
+		b.note("%s is heard again", from)
 	}
-	b.note("%s is heard again", from)
 }
 
 // dbs and redises are the proxies of nodes towards the servers.

@@ -23,7 +23,7 @@ import (
 // endTimeout bounds the end of a gateway that was told to end.
 const endTimeout = 15 * time.Second
 
-// node is one gateway: a process that can be ended and started again under the same id and URL, and the two proxies it is behind.
+// node is one gateway: a process that can be ended and started again under the same id and URL, and the proxies it is behind.
 type node struct {
 	id, url string // url is where clients and other nodes reach it
 
@@ -31,17 +31,16 @@ type node struct {
 
 	room      *guarded.Room
 	exe       string
-	admin     string // host:port
 	args, env []string
-	more      func(start int) []string // of the environment of a start; nil: nothing
-	db        *pgtest.Proxy            // between it and PostgreSQL; nil: its store is a file
-	net       *pgtest.Proxy            // between its clients, the other nodes and it
-	redis     *pgtest.Proxy            // between it and Redis; nil: it has none
+	file      *fileSide     // nil: its store is PostgreSQL
+	db        *pgtest.Proxy // between it and PostgreSQL; nil: its store is a file
+	net       *pgtest.Proxy // between its clients, the other nodes and it
+	redis     *pgtest.Proxy // between it and Redis; nil: it has none
 
 	away sync.Mutex // held by a fault from the node's end to its next start
 
 	mu       sync.Mutex // guards what follows; held while starting and ending
-	proc     *guarded.Process
+	proc     *gateway.Gateway
 	starts   int
 	problems []string
 }
@@ -56,18 +55,15 @@ func (n *node) start(ctx context.Context) (err error) {
 	defer n.mu.Unlock()
 	for range startTries {
 		n.starts++
-		env := n.env
-		if n.more != nil {
-			env = append(slices.Clone(env), n.more(n.starts)...)
+		c := gateway.Config{Program: n.exe, Log: n.log(n.starts), Env: n.env, Args: append([]string{"--mode=" + n.mode()}, n.args...)}
+		if n.file != nil {
+			c.Env = slices.Concat(n.env, n.file.env(n.starts))
 		}
-		g, starting := gateway.Start(ctx, n.room, gateway.Config{
-			Program: n.exe, Log: n.log(n.starts), Env: env, Args: append([]string{"--mode=" + n.mode()}, n.args...),
-		})
-		if g == nil {
-			return starting
+		var g *gateway.Gateway
+		if g, err = gateway.Start(ctx, n.room, c); g != nil {
+			n.proc = g
 		}
-		n.proc = g.Process
-		if err = starting; err == nil || !n.passes(err) {
+		if err == nil || !n.passes(err) {
 			break
 		}
 	}
@@ -126,11 +122,14 @@ func (n *node) wrongLocked(format string, args ...any) {
 	n.problems = append(n.problems, n.id+": "+fmt.Sprintf(format, args...))
 }
 
-// runs reports whether there is a process.
-func (n *node) runs() bool {
+// admin is the URL of its private side; "" without a process.
+func (n *node) admin() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.proc != nil
+	if n.proc == nil {
+		return ""
+	}
+	return n.proc.Admin
 }
 
 // signal sends a signal to the process, if it runs.
@@ -179,36 +178,4 @@ func (n *node) close() (err error) {
 		}
 	}
 	return err
-}
-
-// newNode makes a node that is not started yet, on the run's PostgreSQL or file.
-func (c *cluster) newNode(exe string, m member) (n *node, err error) {
-	var listen, admin string
-	if listen, err = guarded.FreeAddr(); err == nil {
-		admin, err = guarded.FreeAddr()
-	}
-	if err != nil {
-		return nil, err
-	}
-	n = &node{id: m.id, room: c.room, exe: exe, admin: admin, env: os.Environ()}
-	n.basic.Store(m.mode == "basic")
-	c.nodes = append(c.nodes, n) // to be closed
-	if n.net, err = pgtest.NewProxy(listen); err != nil {
-		return nil, err
-	}
-	n.url = "ws://" + n.net.Addr() + "/ws"
-	store := ""
-	if c.file != nil {
-		store, n.more = "sqlite:"+filepath.Join(c.file.store(), database), c.file.env
-	} else if n.db, err = pgtest.NewProxy(c.pg.Addr()); err == nil {
-		store, err = n.db.URL(c.url)
-	}
-	// The times of all gateways, and nothing is forgotten.
-	n.args = []string{
-		"--listen=" + listen, "--admin-listen=" + admin, "--node-id=" + m.id, "--advertise-url=" + n.url, "--store=" + store,
-		"--drain-timeout=2s", "--workers=2", "--max-holds=4096", "--log-level=info",
-		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
-		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0",
-	}
-	return n, err
 }

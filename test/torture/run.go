@@ -16,196 +16,202 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"noncegate/test/lab/history"
+	"noncegate/test/lab/pgtest"
 )
+
+// Options are what many runs share.
+type Options struct {
+	Axis
+	Postgres   *pgtest.Server
+	Gateway    string   // the program, made by Build
+	Forward    string   // given to --forward; "" leaves the default
+	EngineArgs []string // more flags of the nodes that have a Redis, over the run's own
+}
 
 // Plan is one run.
 type Plan struct {
+	Options
 	Seed    uint64
 	Faults  []Fault
 	Load    time.Duration // how long clients work at least; 0: 6s, with a chain 10s
-	Enough  int           // acknowledged calls that they work on for, up to five times as long; 0: as many as a run must have
+	Enough  int64         // acknowledged calls that they work on for, up to five times as long; 0: as many as a run must have
 	Clients int           // 0: 9
 	HotOnly bool          // clients use the hot signers only
-	Options
-	Dir     string // where a run that failed leaves what it has, in a folder named by its seed; "": nowhere
-	KeepAll bool   // keeps it of a run that did not fail as well
+	Dir     string        // where a run that failed leaves what it has, in a folder named by its seed; "": nowhere
+	KeepAll bool          // keeps it of a run that did not fail as well
 }
 
-// MinAcknowledged is the least number of calls that must have happened for a run to count.
-const MinAcknowledged = 1000
+// minAcknowledged is the least number of calls that must have happened for a run to count.
+const minAcknowledged = 1000
 
 // Result is what came of a run.
 type Result struct {
-	Faults []string // names
-	Said   []string // by the faults: what they did, and when
 	Report *history.Report
 	Took   time.Duration
-	// Quiet is how long it took until the last hold had ended, with nobody asking, and Overdue by how much one of them was late.
-	Quiet, Overdue time.Duration
-	Kept           string // folder of what was kept; "": nothing
-
-	mayBeLate time.Duration // how long a hold may be overdue once everything is healed
+	Said   []string // by the faults: what they did, and when
+	Kept   string   // folder of what was kept; "": nothing
 }
 
-// OK reports whether nothing was found.
-func (r *Result) OK() bool { return r.Report.OK() }
-
-// prepare fills in what the plan leaves open, and what its faults need.
-func (p *Plan) prepare(res *Result) error {
-	p.Enough, p.Clients = cmp.Or(p.Enough, MinAcknowledged+MinAcknowledged/10), cmp.Or(p.Clients, 9)
-	if p.Load == 0 {
-		p.Load = 6 * time.Second
-		if p.Chain {
-			p.Load = 10 * time.Second
-		}
+// prepare fills in what the plan leaves open.
+func (p *Plan) prepare() error {
+	load := 6 * time.Second
+	if p.Chain {
+		load = 10 * time.Second
 	}
-	res.mayBeLate = maxOverdue
+	p.Load, p.Enough, p.Clients = cmp.Or(p.Load, load), cmp.Or(p.Enough, minAcknowledged*11/10), cmp.Or(p.Clients, 9)
 	for _, f := range p.Faults {
-		switch {
-		case f.Engine && !p.Engine || f.Chain && !p.Chain || f.File != p.File:
+		if !f.isOf(p.Axis) && (p.File || f.Of != "") {
 			return fmt.Errorf("fault %s is not of the axis %s", f.Name, p.Name)
-		case f.Offsets && !p.Clock:
-			return fmt.Errorf("fault %s needs a gateway that was built for it", f.Name)
-		case f.Offsets:
-			p.Offsets = []time.Duration{2 * leaseTTL, -2 * leaseTTL, 0}
 		}
-		res.Faults = append(res.Faults, f.Name)
-		res.mayBeLate += f.Overdue
-		p.spares, p.replica = max(p.spares, f.Spares), p.replica || f.Replica
 	}
-	p.seed = p.Seed
 	return nil
+}
+
+// has reports whether there is such a fault.
+func (p *Plan) has(such func(Fault) bool) bool { return slices.ContainsFunc(p.Faults, such) }
+
+// mayBeLate is how long a hold may be overdue once everything is healed.
+func (p *Plan) mayBeLate() time.Duration {
+	late := maxOverdue
+	for _, f := range p.Faults {
+		late += f.Overdue
+	}
+	return late
 }
 
 // Run does one run. Its error says that the run could not be done; what the judge finds is in the result.
 func Run(ctx context.Context, p Plan) (*Result, error) {
-	started, res := time.Now(), new(Result)
-	if err := p.prepare(res); err != nil {
+	started := time.Now()
+	if err := p.prepare(); err != nil {
 		return nil, err
 	}
-	c, err := startCluster(ctx, p.Options)
+	c, err := startCluster(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("start a cluster: %w", err)
+		return nil, err
 	}
 	defer c.close()
-	h := &history.History{GraceMs: grace.Milliseconds(), RowsBehind: p.Engine, Seed: p.Seed, Name: strings.Join(res.Faults, "+")}
-	if c.engineRedis != nil {
-		if err := c.begin(ctx, p.Faults); err != nil {
-			return nil, fmt.Errorf("switch up: %w", err)
-		}
-	}
-	stuck, err := c.load(ctx, p, h)
-	if err != nil {
+	c.h.Name = names(p.Faults)
+	if err := c.live(ctx); err != nil {
 		return nil, err
 	}
-	found, err := c.finish(ctx, res, h)
-	if err != nil {
-		return nil, err
-	}
-	if c.chain != nil {
-		found = append(found, c.chain.judge(h)...)
-	}
-	for _, n := range c.nodes {
-		n.end(syscall.SIGKILL)
-	}
-	res.Report = history.Check(h, history.Limits{MinAcknowledged: MinAcknowledged, MaxOverdue: res.mayBeLate})
-	if c.engineRedis != nil {
-		found = append(found, c.engineRedis.judge(p.Faults, h)...)
-	}
-	res.Said = h.Faults
-	res.Report.Violations = append(res.Report.Violations, found...)
-	c.judge(res, stuck, h)
-	res.Took = time.Since(started)
-	if p.Dir != "" && (p.KeepAll || !res.OK()) {
-		res.Kept = filepath.Join(p.Dir, fmt.Sprintf("seed-%d-%s", p.Seed, h.Name))
-		err = c.keep(res, h)
+	c.judge()
+	r := history.Check(c.h, history.Limits{MinAcknowledged: minAcknowledged, MaxOverdue: p.mayBeLate()})
+	r.Violations = append(r.Violations, c.found...)
+	res := &Result{Report: r, Took: time.Since(started), Said: c.h.Faults}
+	if p.Dir != "" && (p.KeepAll || !r.OK()) {
+		res.Kept = filepath.Join(p.Dir, fmt.Sprintf("seed-%d-%s", p.Seed, c.h.Name))
+		err = c.keep(res)
 	}
 	return res, err
 }
 
-// judge adds what is not in a history.
-func (c *cluster) judge(res *Result, stuck []string, h *history.History) {
-	add := func(rule history.Rule, signer, text string) {
-		res.Report.Violations = append(res.Report.Violations, history.Violation{Rule: rule, Signer: signer, Text: text})
+// live is all of a run but its judgement: work beside faults, the end of what is held, and the reading of what is stored.
+func (c *cluster) live(ctx context.Context) error {
+	if c.engineRedis != nil {
+		if err := c.begin(ctx); err != nil {
+			return fmt.Errorf("switch up: %w", err)
+		}
 	}
-	for _, signer := range stuck {
-		add(history.Stuck, signer, "nobody serves it once all is healed")
+	if err := c.work(ctx); err != nil {
+		return err
 	}
-	if res.Overdue > res.mayBeLate {
-		add(history.Hole, "", fmt.Sprintf("a hold was overdue by %v when it was ended", res.Overdue))
+	if err := c.finish(ctx); err != nil {
+		return err
 	}
 	for _, n := range c.nodes {
-		for _, problem := range n.found() {
-			add(history.Alarm, "", problem)
-		}
+		n.end(syscall.SIGKILL)
 	}
-	for i := range h.Calls {
-		word, _, _ := strings.Cut(h.Calls[i].Reason, " ")
-		if c.file != nil && h.Calls[i].Outcome == history.Refused && !slices.Contains(excused, word) {
-			add(history.Alarm, h.Calls[i].Signer, h.Calls[i].String()+": "+h.Calls[i].Detail)
-		}
-	}
+	return nil
+}
+
+// wrong notes a violation that the history does not show.
+func (c *cluster) wrong(rule history.Rule, signer, format string, args ...any) {
+	c.found = append(c.found, history.Violation{Rule: rule, Signer: signer, Text: fmt.Sprintf(format, args...)})
 }
 
 // excused are the reasons that a gateway on a file may refuse the clients for.
 var excused = []string{"conflict", "not_found", "unavailable", "draining"}
 
-// load lets clients work and faults happen, and then asks for every signer once more. It returns those that nobody serves.
-func (c *cluster) load(ctx context.Context, p Plan, h *history.History) (stuck []string, err error) {
-	began := time.Now()
-	h.BeganAt = began.UnixMilli()
-	load := &workload{hotOnly: p.HotOnly}
-	workers := make([]*worker, p.Clients)
-	stop := make(chan struct{})
-	var all sync.WaitGroup
-	for i := range workers {
-		workers[i] = c.newWorker(i, p.Seed, uint64(1000+i), began, load)
-		all.Go(func() { workers[i].run(ctx, stop) })
-	}
-	payers := c.payers(p, began, load)
-	for _, p := range payers {
-		all.Go(func() { p.run(ctx, stop) })
-	}
-	looking, look := context.WithCancel(ctx)
-	var looker sync.WaitGroup
-	if c.file == nil {
-		looker.Go(func() { h.Samples = c.sample(looking, began) })
+// judge notes what is wrong apart from the history.
+func (c *cluster) judge() {
+	if c.chain != nil {
+		c.found = append(c.found, c.chain.judge(c.h)...)
 	}
 	if c.engineRedis != nil {
-		looker.Go(func() { c.keepUp(looking) })
+		c.judgeLosses()
 	}
-	err = c.breakThings(ctx, p, began, load, h)
+	for _, n := range c.nodes {
+		for _, problem := range n.found() {
+			c.wrong(history.Alarm, "", "%s", problem)
+		}
+	}
+	for i := range c.h.Calls {
+		call := &c.h.Calls[i]
+		word, _, _ := strings.Cut(call.Reason, " ")
+		if c.file != nil && call.Outcome == history.Refused && !slices.Contains(excused, word) {
+			c.wrong(history.Alarm, call.Signer, "%v: %s", call, call.Detail)
+		}
+	}
+}
+
+// work lets clients work and faults happen, and then asks for every signer once more.
+func (c *cluster) work(ctx context.Context) error {
+	c.began = time.Now()
+	c.h.BeganAt = c.began.UnixMilli()
+	working, stop := context.WithCancel(ctx)
+	looking, look := context.WithCancel(ctx)
+	var all, lookers sync.WaitGroup
+	var clients []*worker
+	for i := range c.Clients {
+		w := c.newWorker(i, uint64(1000+i))
+		clients = append(clients, w)
+		all.Go(func() { w.repeat(working, maxThink, w.one) })
+	}
+	payers := c.payers()
+	for _, p := range payers {
+		all.Go(func() { p.repeat(working, maxChainThink, p.pay) })
+	}
+	if c.file == nil {
+		lookers.Go(func() { c.sample(looking) })
+	}
+	if c.engineRedis != nil {
+		lookers.Go(func() { c.keepUp(looking) })
+	}
+	err := c.breakThings(ctx)
 	if err == nil {
-		p.goOn(ctx, began, func() bool {
-			return load.acknowledged.Load() >= int64(p.Enough) && (c.chain == nil || c.chain.mined.Load() >= 2*minMined)
-		})
+		c.goOn(ctx)
 	}
 	if err == nil && c.engineRedis != nil {
 		err = c.outlastDoubt(ctx)
 	}
-	close(stop)
+	stop()
 	all.Wait()
-	last := c.newWorker(p.Clients, p.Seed, 0, began, load)
 	if err == nil {
-		stuck = last.probe(ctx)
+		last := c.newWorker(c.Clients, 0)
+		clients = append(clients, last)
+		c.probe(ctx, last)
 	}
-	if c.chain != nil && err == nil {
-		h.Chain = c.settleChain(ctx, p, began, load, payers)
+	if err == nil && c.chain != nil {
+		c.h.Chain = c.settleChain(ctx, payers)
 	}
 	look()
-	looker.Wait()
-	for _, w := range workers {
-		h.Calls = append(h.Calls, w.calls...)
+	lookers.Wait()
+	for _, w := range clients {
+		c.h.Calls = append(c.h.Calls, w.calls...)
 	}
-	h.Calls = append(h.Calls, last.calls...)
-	return stuck, errors.Join(err, ctx.Err())
+	return errors.Join(err, ctx.Err())
 }
 
 // goOn waits until clients have worked for long enough, and on a machine that is busy until enough came of it.
-func (p *Plan) goOn(ctx context.Context, began time.Time, enough func() bool) {
-	lasts(ctx, p.Load-time.Since(began))
-	for ctx.Err() == nil && time.Since(began) < 5*p.Load && !enough() {
+func (c *cluster) goOn(ctx context.Context) {
+	lasts(ctx, c.Load-time.Since(c.began))
+	enough := func() bool {
+		return c.load.acknowledged.Load() >= c.Enough && (c.chain == nil || c.chain.mined.Load() >= 2*minMined)
+	}
+	for ctx.Err() == nil && time.Since(c.began) < 5*c.Load && !enough() {
 		lasts(ctx, 5*poll)
 	}
 }
@@ -213,27 +219,23 @@ func (p *Plan) goOn(ctx context.Context, began time.Time, enough func() bool) {
 // probeTimeout is how long after the faults were healed a signer may not be served.
 const probeTimeout = leaseTTL + 4*time.Second
 
-// probe allocates for every signer, at any node, and returns those for which that was refused for too long.
-func (c *client) probe(ctx context.Context) (stuck []string) {
-	defer c.close()
+// probe allocates for every signer, at any node. One for which that is refused for too long is stuck.
+func (c *cluster) probe(ctx context.Context, w *worker) {
+	defer w.close()
 	until := time.Now().Add(probeTimeout)
 	for i := range signers {
 		name := signerName(i)
-		for served := false; !served; {
+		for served := false; !served; lasts(ctx, poll) {
 			for _, n := range c.nodes {
-				done, _, err := c.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
+				done, _, err := w.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
 				served = served || err == nil && done[0].Outcome == history.Happened
 			}
 			if !served && (time.Now().After(until) || ctx.Err() != nil) {
-				stuck = append(stuck, name)
+				c.wrong(history.Stuck, name, "nobody serves it once all is healed")
 				break
-			}
-			if !served {
-				lasts(ctx, 5*poll)
 			}
 		}
 	}
-	return stuck
 }
 
 // After a start without faults come the faults, and after the last one a while without.
@@ -243,61 +245,58 @@ const (
 )
 
 // breakThings runs the plan's faults beside one another, each at a time of its own.
-func (c *cluster) breakThings(ctx context.Context, p Plan, began time.Time, load *workload, h *history.History) error {
-	var mu sync.Mutex
-	errs := make([]error, len(p.Faults))
-	var all sync.WaitGroup
-	for i, f := range p.Faults {
-		rnd := rand.New(rand.NewPCG(p.Seed, uint64(i)))
-		b := &breaker{cluster: c, load: load, rnd: rnd, began: began, mu: &mu, said: &h.Faults, shifts: &h.Shifts}
-		if f.do == nil {
-			b.note("clocks are wrong by %v", p.Offsets)
-			continue
+func (c *cluster) breakThings(ctx context.Context) error {
+	var all errgroup.Group
+	for i, f := range c.Faults {
+		b := &breaker{cluster: c, rnd: rand.New(rand.NewPCG(c.Seed, uint64(i)))}
+		if f.do != nil {
+			all.Go(func() error {
+				lasts(ctx, calmBefore+b.between(0, 1200*time.Millisecond))
+				return f.do(ctx, b)
+			})
 		}
-		all.Go(func() {
-			lasts(ctx, calmBefore+b.between(0, 1200*time.Millisecond))
-			errs[i] = f.do(ctx, b)
-		})
 	}
-	all.Wait()
+	err := all.Wait()
 	lasts(ctx, calmAfter)
-	return errors.Join(errs...)
+	return err
 }
 
 // fileSettles is how long after the load a gateway on a file has had time to end all holds.
 const fileSettles = maxHold + grace + 2*time.Second
 
 // finish waits for the last hold to end and reads what is stored.
-func (c *cluster) finish(ctx context.Context, res *Result, h *history.History) (found []history.Violation, err error) {
+func (c *cluster) finish(ctx context.Context) (err error) {
 	if c.file != nil {
 		lasts(ctx, fileSettles)
 		c.nodes[0].end(syscall.SIGTERM)
-		if h.Final, err = c.final(ctx); err != nil && ctx.Err() == nil {
-			found, err = []history.Violation{{Rule: history.HoldLost, Text: fmt.Sprintf("the file cannot be read: %v", err)}}, nil
+		if err := c.finalOfFile(ctx); err != nil && ctx.Err() == nil {
+			c.wrong(history.HoldLost, "", "the file cannot be read: %v", err)
 		}
-		return found, err
+		return ctx.Err()
 	}
-	if res.Quiet, res.Overdue, err = c.quiet(ctx); err != nil {
-		return nil, err
+	if err := c.quiet(ctx); err != nil {
+		return err
 	}
 	if c.engineRedis != nil {
-		if found, err = c.settleEngine(ctx, h); err != nil {
-			return nil, err
+		if err := c.settleEngine(ctx); err != nil {
+			return err
 		}
 	}
-	h.Final, err = c.final(ctx)
-	return found, err
+	if c.chain != nil {
+		c.h.Chain.Settled = time.Since(c.began)
+	}
+	return c.finalOfPostgres(ctx)
 }
 
 // keep saves what helps to understand a run: the logs and, of a file, the traces and what is stored; a report; the history.
-func (c *cluster) keep(res *Result, h *history.History) error {
+func (c *cluster) keep(res *Result) error {
 	var said strings.Builder
-	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", h.Seed, strings.Join(res.Faults, " + "), res.Took, strings.Join(h.Faults, "\n"))
+	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", c.Seed, c.h.Name, res.Took, strings.Join(c.h.Faults, "\n"))
 	res.Report.Print(&said)
 	return errors.Join(
 		os.RemoveAll(res.Kept), os.CopyFS(res.Kept, os.DirFS(c.room.Dir())),
 		os.WriteFile(filepath.Join(res.Kept, "report.txt"), []byte(said.String()), 0o644),
-		h.Save(filepath.Join(res.Kept, "history.json")),
+		c.h.Save(filepath.Join(res.Kept, "history.json")),
 		res.Report.SavePictures(res.Kept),
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,6 @@ const maxThink = 14 * time.Millisecond
 
 // workload is what the clients of a run share.
 type workload struct {
-	hotOnly      bool        // the other signers are left alone
 	cutting      atomic.Bool // some calls lose their connection before the answer
 	acknowledged atomic.Int64
 
@@ -43,33 +43,28 @@ type asked struct {
 // maxIDs bounds the request ids that are remembered to be asked again.
 const maxIDs = 64
 
-func (w *workload) remember(rnd *rand.Rand, a asked) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.ids) < maxIDs {
-		w.ids = append(w.ids, a)
-		return
-	}
-	w.ids[rnd.IntN(maxIDs)] = a
+func (l *workload) remember(rnd *rand.Rand, a asked) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ids = keep(rnd, l.ids, maxIDs, a)
 }
 
-func (w *workload) someID(rnd *rand.Rand) (asked, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.ids) == 0 {
+func (l *workload) someID(rnd *rand.Rand) (asked, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ids) == 0 {
 		return asked{}, false
 	}
-	return w.ids[rnd.IntN(len(w.ids))], true
+	return l.ids[rnd.IntN(len(l.ids))], true
 }
 
-// worker is one client at work.
-type worker struct {
-	*client
-	load   *workload
-	owners map[string]*node // by signer, as not_owner said
-	open   []mine           // holds to be marked
-	past   []mine           // holds that were marked, or left to expire
-	ids    int
+// keep adds to a list, or where that is full in place of something else.
+func keep[T any](rnd *rand.Rand, list []T, most int, v T) []T {
+	if len(list) < most {
+		return append(list, v)
+	}
+	list[rnd.IntN(most)] = v
+	return list
 }
 
 // mine is a nonce that a client was given.
@@ -81,26 +76,11 @@ type mine struct {
 // maxPast bounds the holds kept for late and repeated marks.
 const maxPast = 40
 
-// run makes calls until stop is closed or ctx ends.
-func (w *worker) run(ctx context.Context, stop <-chan struct{}) {
-	w.repeat(ctx, stop, maxThink, w.one)
-}
-
-// repeat does one thing after the other, with a pause below think before each, until stop is
-// closed or ctx ends. Then it closes the worker.
-func (w *worker) repeat(ctx context.Context, stop <-chan struct{}, think time.Duration, one func(context.Context)) {
+// repeat does one thing after the other, with a pause below think before each, until ctx ends. Then it closes the worker.
+func (w *worker) repeat(ctx context.Context, think time.Duration, one func(context.Context)) {
 	defer w.close()
-	for {
-		timer := time.NewTimer(time.Duration(w.rnd.Int64N(int64(think))))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-stop:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	pause := func() time.Duration { return time.Duration(w.rnd.Int64N(int64(think))) }
+	for lasts(ctx, pause()); ctx.Err() == nil; lasts(ctx, pause()) {
 		one(ctx)
 	}
 }
@@ -135,7 +115,7 @@ func (w *worker) one(ctx context.Context) {
 
 func (w *worker) signer() string {
 	n := w.rnd.IntN(hotSigners)
-	if w.rnd.IntN(2) == 0 && !w.load.hotOnly {
+	if w.rnd.IntN(2) == 0 && !w.HotOnly {
 		n = hotSigners + w.rnd.IntN(signers-hotSigners)
 	}
 	return signerName(n)
@@ -156,7 +136,7 @@ func (w *worker) node(signer string) *node {
 	if n := w.owners[signer]; n != nil && w.rnd.IntN(10) < 7 {
 		return n
 	}
-	return w.nodes[w.rnd.IntN(len(w.nodes))]
+	return w.anyNode()
 }
 
 // call makes one call and follows the owner's URL.
@@ -177,27 +157,22 @@ func (w *worker) callAt(ctx context.Context, n *node, call history.Call) (histor
 		if errs[0] == nil || errs[0].Code != wire.CodeNotOwner || errs[0].Data == nil {
 			return done[0], true
 		}
-		owner := w.at(errs[0].Data.OwnerURL)
-		if owner == nil {
+		at := slices.IndexFunc(w.nodes, func(n *node) bool { return n.url == errs[0].Data.OwnerURL })
+		if at < 0 {
 			delete(w.owners, call.Signer)
 			return done[0], true
 		}
-		w.owners[call.Signer], n = owner, owner
+		n = w.nodes[at]
+		w.owners[call.Signer] = n
 	}
 	return call, false
 }
 
+// anyNode is one of the nodes.
+func (w *worker) anyNode() *node { return w.nodes[w.rnd.IntN(len(w.nodes))] }
+
 // cut decides whether the next call loses its connection before its answer.
 func (w *worker) cut() bool { return w.load.cutting.Load() && w.rnd.IntN(6) == 0 }
-
-func (w *worker) at(url string) *node {
-	for _, n := range w.nodes {
-		if n.url == url {
-			return n
-		}
-	}
-	return nil
-}
 
 func (w *worker) newAllocate(signer string, withID bool) history.Call {
 	c := history.Call{Kind: history.Allocate, Signer: signer, Count: 1, HoldMs: holdTTL.Milliseconds()}
@@ -226,17 +201,16 @@ func (w *worker) allocate(ctx context.Context) {
 		if !sent || call.RequestID == "" || done.Outcome == history.Happened || done.Reason == "conflict" || w.rnd.IntN(4) == 0 {
 			break
 		}
-		done, sent = w.callAt(ctx, w.nodes[w.rnd.IntN(len(w.nodes))], call)
+		done, sent = w.callAt(ctx, w.anyNode(), call)
 	}
 	w.got(done)
 }
 
-func (w *worker) got(c history.Call) {
-	if c.Outcome != history.Happened {
-		return
-	}
-	for _, g := range c.Nonces {
-		w.open = append(w.open, mine{c.Signer, g})
+func (w *worker) got(calls ...history.Call) {
+	for _, c := range calls {
+		for _, g := range c.Nonces { // none unless it happened
+			w.open = append(w.open, mine{c.Signer, g})
+		}
 	}
 }
 
@@ -247,13 +221,8 @@ func (w *worker) burst(ctx context.Context) {
 	for i := range calls {
 		calls[i] = w.newAllocate(signer, false)
 	}
-	done, _, err := w.do(ctx, w.node(signer), w.cut(), calls...)
-	if err != nil {
-		return
-	}
-	for _, c := range done {
-		w.got(c)
-	}
+	done, _, _ := w.do(ctx, w.node(signer), w.cut(), calls...)
+	w.got(done...)
 }
 
 // again asks a request id once more, mostly on another node, sometimes with other parameters.
@@ -264,7 +233,7 @@ func (w *worker) again(ctx context.Context) {
 	}
 	n := a.node
 	if w.rnd.IntN(3) > 0 {
-		n = w.nodes[w.rnd.IntN(len(w.nodes))]
+		n = w.anyNode()
 	}
 	if w.rnd.IntN(10) == 0 {
 		a.call.Count++
@@ -278,7 +247,7 @@ func (w *worker) mark(ctx context.Context) {
 	m := w.open[i]
 	w.open[i] = w.open[len(w.open)-1]
 	w.open = w.open[:len(w.open)-1]
-	w.keep(m)
+	w.past = keep(w.rnd, w.past, maxPast, m)
 	switch k := w.rnd.IntN(100); {
 	case k < 80:
 		call := w.used(m)
@@ -287,20 +256,12 @@ func (w *worker) mark(ctx context.Context) {
 		}
 		done, sent := w.call(ctx, call)
 		if sent && (done.Outcome == history.Unknown || w.rnd.IntN(10) == 0) {
-			w.callAt(ctx, w.nodes[w.rnd.IntN(len(w.nodes))], call) // a mark may be repeated
+			w.callAt(ctx, w.anyNode(), call) // a mark may be repeated
 		}
 	case k < 85:
 		w.do(ctx, w.node(m.signer), w.cut(), w.used(m), w.free(m)) // in this order, so the second is a conflict
 	default: // left to expire
 	}
-}
-
-func (w *worker) keep(m mine) {
-	if len(w.past) < maxPast {
-		w.past = append(w.past, m)
-		return
-	}
-	w.past[w.rnd.IntN(maxPast)] = m
 }
 
 func (w *worker) used(m mine) history.Call {

@@ -102,8 +102,8 @@ func (b *Block) at(number int64) *Block {
 	return b
 }
 
-// used is how many nonces of an account are used at b.
-func (b *Block) used(account string) int64 {
+// Used is how many nonces of an account are used at b.
+func (b *Block) Used(account string) int64 {
 	b.count.Do(func() {
 		b.counts = map[string]int64{}
 		for at := b; at != nil; at = at.Parent {

@@ -74,7 +74,7 @@ func (n *Node) countLocked(params []json.RawMessage) (any, error) {
 		if b == nil || !n.hasLocked(b) {
 			return nil, &Error{Code: -32000, Message: "header for hash not found"}
 		}
-		return Quantity(b.used(account)), nil
+		return Quantity(b.Used(account)), nil
 	}
 	tag := text(params, 1)
 	b, err := n.taggedLocked(tag)
@@ -84,7 +84,7 @@ func (n *Node) countLocked(params []json.RawMessage) (any, error) {
 	if b == nil {
 		return nil, &Error{Code: -32000, Message: "header not found"}
 	}
-	count := b.used(account)
+	count := b.Used(account)
 	if tag == "pending" {
 		for _, t := range n.pool {
 			if t.From == account && t.Nonce == count {

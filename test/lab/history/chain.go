@@ -1,7 +1,6 @@
 package history
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -53,66 +52,48 @@ type ChainLimits struct {
 // may meet the next holder, and what is certain then is that nobody gets the nonce once a block has used it and the gateways could
 // know. What is CONSUMED in the end has a transaction.
 func CheckChain(c *Chain, limits ChainLimits) []Violation {
-	type nonce struct {
-		signer string
-		n      int64
-	}
-	var found []Violation
-	wrong := func(of nonce, format string, args ...any) {
-		found = append(found, Violation{Rule: againstChain, Signer: of.signer, Text: fmt.Sprintf("nonce %d: ", of.n) + fmt.Sprintf(format, args...)})
-	}
-	given := make(map[nonce][]handOut)
-	for i := range c.Calls {
-		call := &c.Calls[i]
-		if call.Kind != Allocate || call.Outcome != Happened {
+	r := &Report{Reasons: make(map[string]int), broken: make(map[Rule]int)}
+	for _, s := range index(&History{BeganAt: c.BeganAt, Calls: c.Calls, Final: &Final{Signers: c.Final}}, r, Limits{}) {
+		sent, mined := make(map[int64]bool), make(map[int64]bool) // by nonce
+		for i := range c.Txs {
+			if tx := &c.Txs[i]; tx.Signer == s.name {
+				known := c.known(tx.Mined, limits.Told)
+				sent[tx.Nonce] = true
+				mined[tx.Nonce] = mined[tx.Nonce] || tx.Mined > 0 && known < c.Settled
+				s.checkTx(tx, known, limits)
+			}
+		}
+		if s.stored == nil {
 			continue
 		}
-		for _, g := range call.Nonces {
-			of := nonce{call.Signer, g.Nonce}
-			given[of] = append(given[of], handOut{call: call, attempt: g.Attempt})
-		}
-	}
-	sent := make(map[nonce]bool)
-	for i := range c.Txs {
-		tx := &c.Txs[i]
-		of := nonce{tx.Signer, tx.Nonce}
-		sent[of] = true
-		until := c.heldUntil(given[of], tx.Attempt)
-		for _, g := range given[of] {
-			if g.attempt > tx.Attempt && tx.Sent+limits.Slack < until && !tx.GivenBack {
-				wrong(of, "attempt %d was handed out (%v), and the holder of attempt %d had sent %s at %v, before his hold ended at %v",
-					g.attempt, g.call.End, tx.Attempt, tx.Hash, tx.Sent, until)
+		for _, row := range s.stored.Rows {
+			if row.Status == Consumed && !sent[row.Nonce] {
+				s.wrong(againstChain, "nonce %d is CONSUMED (%s), and nobody sent a transaction", row.Nonce, row.Reason)
 			}
-			if known := c.known(tx.Mined, limits.Told); tx.Mined > 0 && g.call.Start > known {
-				wrong(of, "attempt %d was handed out (%v to %v), and a block had used it at %v", g.attempt, g.call.Start, g.call.End, tx.Mined)
+			if row.Status != Consumed && mined[row.Nonce] {
+				s.wrong(againstChain, "nonce %d is %s in the end, and a block has used it", row.Nonce, row.Status)
 			}
 		}
 	}
-	for _, s := range c.Final {
-		for _, row := range s.Rows {
-			of := nonce{s.Signer, row.Nonce}
-			mined := slices.ContainsFunc(c.Txs, func(tx Tx) bool {
-				return tx.Signer == s.Signer && tx.Nonce == row.Nonce && tx.Mined > 0 && c.known(tx.Mined, limits.Told) < c.Settled
-			})
-			if row.Status == Consumed && !sent[of] {
-				wrong(of, "it is CONSUMED (%s), and nobody sent a transaction", row.Reason)
-			}
-			if row.Status != Consumed && mined {
-				wrong(of, "it is %s in the end, and a block has used it", row.Status)
-			}
-		}
-	}
-	return found
+	return r.Violations
 }
 
-// heldUntil is the deadline of a hand-out, since the beginning of the run.
-func (c *Chain) heldUntil(given []handOut, attempt int64) time.Duration {
+// checkTx judges the hand-outs of a nonce by a transaction of it.
+func (s *signer) checkTx(tx *Tx, known time.Duration, limits ChainLimits) {
+	given := s.nonce(tx.Nonce).given
+	until := time.Duration(0) // the deadline of the hand-out that it was signed for
+	if i := slices.IndexFunc(given, func(g handOut) bool { return g.attempt == tx.Attempt }); i >= 0 {
+		until = time.Duration(given[i].call.HeldUntil-s.BeganAt) * time.Millisecond
+	}
 	for _, g := range given {
-		if g.attempt == attempt {
-			return time.Duration(g.call.HeldUntil-c.BeganAt) * time.Millisecond
+		if g.attempt > tx.Attempt && tx.Sent+limits.Slack < until && !tx.GivenBack {
+			s.wrong(againstChain, "nonce %d attempt %d was handed out (%v), and the holder of attempt %d had sent %s at %v, before his hold ended at %v",
+				tx.Nonce, g.attempt, g.call.End, tx.Attempt, tx.Hash, tx.Sent, until)
+		}
+		if tx.Mined > 0 && g.call.Start > known {
+			s.wrong(againstChain, "nonce %d attempt %d was handed out (%v to %v), and a block had used it at %v", tx.Nonce, g.attempt, g.call.Start, g.call.End, tx.Mined)
 		}
 	}
-	return 0
 }
 
 // known is when every gateway must know of what a block had at a time.

@@ -101,15 +101,6 @@ type Call struct {
 	Holds []Given `json:"holds,omitempty"`
 }
 
-// Unanswered is the call without what came of it, and why nobody knows that.
-func (c Call) Unanswered(why string) Call {
-	return Call{
-		Client: c.Client, Node: c.Node, Kind: c.Kind, Signer: c.Signer, Count: c.Count, RequestID: c.RequestID, HoldMs: c.HoldMs,
-		Nonce: c.Nonce, Attempt: c.Attempt, TxHash: c.TxHash, Why: c.Why, Floor: c.Floor, Conn: c.Conn, Seq: c.Seq,
-		Start: c.Start, End: c.End, Outcome: Unknown, Reason: why,
-	}
-}
-
 // Seen is the state of a nonce as a conflict shows it.
 type Seen struct {
 	Status  string `json:"status"`
@@ -214,6 +205,15 @@ type History struct {
 	Chain *Chain `json:"chain,omitempty"`
 }
 
+// Shift says that the store's clock was set.
+type Shift struct {
+	// From and To are the moments between which it took effect.
+	From time.Duration `json:"from"`
+	To   time.Duration `json:"to"`
+	// By is what the store's clock is ahead of the wall clock from then on.
+	By time.Duration `json:"by"`
+}
+
 // Save writes the history as JSON.
 func (h *History) Save(path string) error {
 	f, err := os.Create(path)
@@ -226,17 +226,4 @@ func (h *History) Save(path string) error {
 		return fmt.Errorf("save history: %w", err)
 	}
 	return nil
-}
-
-// Load reads what Save wrote.
-func Load(path string) (*History, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	h := new(History)
-	if err := json.Unmarshal(data, h); err != nil {
-		return nil, fmt.Errorf("load history %s: %w", path, err)
-	}
-	return h, nil
 }

@@ -2,25 +2,29 @@ package history
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 )
 
-// signer is what a history says about one signer.
+// signer is what a history says about one signer, and where what is wrong with it goes.
 type signer struct {
+	*History
+	*Report
+	limits Limits
+
 	name    string
 	calls   []*Call // in order of Start
 	samples []Sample
+	losses  []Loss        // in order of epoch
 	stored  *StoredSigner // nil: not in Final, or no Final
 
 	nonces   map[int64]*nonce
 	requests map[string][]*Call // allocates by request id
-	final    bool               // there is a Final
-	began    int64              // BeganAt
-	shifts   []Shift
-	grace    int64  // GraceMs
-	behind   bool   // RowsBehind
-	losses   []Loss // in order of epoch
 }
+
+// wrong adds a violation.
+func (s *signer) wrong(rule Rule, format string, args ...any) { s.add(rule, s.name, format, args...) }
 
 // nonce is what a history says about one nonce of a signer, in order of Start.
 type nonce struct {
@@ -35,22 +39,19 @@ type handOut struct {
 	attempt int64
 }
 
-// index sorts the calls by signer and counts them.
-func index(h *History, r *Report) []*signer {
+// index sorts what a history says by signer.
+func index(h *History, r *Report, limits Limits) []*signer {
 	byName := make(map[string]*signer)
 	get := func(name string) *signer {
-		s, ok := byName[name]
-		if !ok {
-			s = &signer{name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call), final: h.Final != nil, began: h.BeganAt, shifts: h.Shifts, grace: h.GraceMs, behind: h.RowsBehind}
-			byName[name] = s
+		if byName[name] == nil {
+			byName[name] = &signer{History: h, Report: r, limits: limits, name: name, nonces: make(map[int64]*nonce), requests: make(map[string][]*Call)}
 		}
-		return s
+		return byName[name]
 	}
-	for i := range h.Calls {
-		c := &h.Calls[i]
-		r.count(c)
-		s := get(c.Signer)
-		s.calls = append(s.calls, c)
+	calls := slices.Clone(h.Calls) // isAgain changes some
+	for i := range calls {
+		s := get(calls[i].Signer)
+		s.calls = append(s.calls, &calls[i])
 	}
 	for _, sample := range h.Samples {
 		s := get(sample.Signer)
@@ -65,13 +66,41 @@ func index(h *History, r *Report) []*signer {
 			get(h.Final.Signers[i].Signer).stored = &h.Final.Signers[i]
 		}
 	}
-	signers := make([]*signer, 0, len(byName))
-	for _, s := range byName {
+	signers := slices.Collect(maps.Values(byName))
+	for _, s := range signers {
 		s.sort()
-		signers = append(signers, s)
 	}
 	slices.SortFunc(signers, func(a, b *signer) int { return cmp.Compare(a.name, b.name) })
 	return signers
+}
+
+// sort orders the calls, counts them and sorts them by what they are about.
+func (s *signer) sort() {
+	slices.SortStableFunc(s.calls, func(a, b *Call) int { return cmp.Compare(a.Start, b.Start) })
+	for _, c := range s.calls {
+		if c.Kind == Allocate && c.RequestID != "" {
+			s.requests[c.RequestID] = append(s.requests[c.RequestID], c)
+		}
+	}
+	for _, c := range slices.DeleteFunc(slices.Clone(s.calls), func(c *Call) bool { return !s.isAgain(c) }) {
+		c.Outcome, c.Reason = Unknown, "conflict of its own"
+	}
+	for _, c := range s.calls {
+		s.count(c)
+		if c.Outcome == Refused {
+			continue
+		}
+		for _, g := range c.Nonces {
+			s.nonce(g.Nonce).given = append(s.nonce(g.Nonce).given, handOut{c, g.Attempt})
+		}
+		switch n := s.nonce(c.Nonce); c.Kind {
+		case MarkUsed:
+			n.used = append(n.used, c)
+		case MarkRecyclable:
+			n.freed = append(n.freed, c)
+		case Allocate, SetFloor, Status:
+		}
+	}
 }
 
 func (r *Report) count(c *Call) {
@@ -90,40 +119,12 @@ func (r *Report) count(c *Call) {
 	}
 }
 
-// sort orders the calls and sorts them by what they are about.
-func (s *signer) sort() {
-	slices.SortStableFunc(s.calls, func(a, b *Call) int { return cmp.Compare(a.Start, b.Start) })
-	for _, c := range s.calls {
-		if c.Kind == Allocate && c.RequestID != "" {
-			s.requests[c.RequestID] = append(s.requests[c.RequestID], c)
-		}
-		if c.Outcome == Refused {
-			continue
-		}
-		switch c.Kind {
-		case Allocate:
-			for _, g := range c.Nonces {
-				n := s.nonce(g.Nonce)
-				n.given = append(n.given, handOut{c, g.Attempt})
-			}
-		case MarkUsed:
-			n := s.nonce(c.Nonce)
-			n.used = append(n.used, c)
-		case MarkRecyclable:
-			n := s.nonce(c.Nonce)
-			n.freed = append(n.freed, c)
-		case SetFloor, Status:
-		}
-	}
-}
-
+// nonce is what is said about one; it may be nothing yet.
 func (s *signer) nonce(n int64) *nonce {
-	found, ok := s.nonces[n]
-	if !ok {
-		found = new(nonce)
-		s.nonces[n] = found
+	if s.nonces[n] == nil {
+		s.nonces[n] = new(nonce)
 	}
-	return found
+	return s.nonces[n]
 }
 
 // committedAt is the store's clock at the commit of an allocate that happened.
@@ -131,3 +132,11 @@ func (c *Call) committedAt() int64 { return c.HeldUntil - c.HoldMs }
 
 // before reports whether a had ended when b began.
 func before(a, b *Call) bool { return a.End < b.Start }
+
+// isAgain reports whether a call was told that its own hold has ended. A node that was not answered, by another node or by the store,
+// asks again by the request id. When the first try was done, and its hold has ended before the second, the client's only call is told
+// so: a conflict, which does not say that nothing happened. Such a call is one of unknown outcome.
+func (s *signer) isAgain(c *Call) bool {
+	ended := c.Kind == Allocate && c.Outcome == Refused && c.Reason == "conflict" && strings.Contains(c.Detail, "has ended")
+	return ended && !slices.ContainsFunc(s.requests[c.RequestID], func(o *Call) bool { return o.Outcome != Refused && o.Start <= c.End })
+}

@@ -51,8 +51,8 @@ func (s *signer) life(c *Call) (n int64) {
 }
 
 // startedAt and endedAt are by the store's clock, where that is the history's.
-func (s *signer) startedAt(c *Call) int64 { return s.began + c.Start.Milliseconds() }
-func (s *signer) endedAt(c *Call) int64   { return s.began + c.End.Milliseconds() }
+func (s *signer) startedAt(c *Call) int64 { return s.BeganAt + c.Start.Milliseconds() }
+func (s *signer) endedAt(c *Call) int64   { return s.BeganAt + c.End.Milliseconds() }
 
 // forgiven reports whether a loss may have made the store forget a hand-out.
 func (s *signer) forgiven(n int64, g *handOut) bool {
@@ -100,19 +100,19 @@ func (s *signer) ofOldGrant(c *Call) bool {
 
 // checkLosses judges what a loss promises: everything that the old epoch handed out is below the ceiling, and handed out before the
 // old grant's end; and until the doubt ends the new epoch hands out nothing that is in doubt.
-func (s *signer) checkLosses(r *Report, limits Limits) {
-	slack := limits.ClockSlack.Milliseconds()
+func (s *signer) checkLosses() {
+	slack := s.limits.ClockSlack.Milliseconds()
 	for _, l := range s.losses {
 		for n, of := range s.nonces {
 			for _, g := range of.given {
 				old := l.before(n, g.attempt)
 				switch {
 				case n >= l.Ceiling && g.call.Token > 0 && g.call.Token < l.Token:
-					r.add(liveHold, s.name, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
+					s.wrong(liveHold, "nonce %d attempt %d of an epoch before %d is not below the ceiling %d of its loss", n, g.attempt, l.Epoch, l.Ceiling)
 				case old && s.startedAt(g.call) > l.GrantUntil+slack && g.call.committedAt() > l.GrantUntil+slack:
-					r.add(liveHold, s.name, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)
+					s.wrong(liveHold, "nonce %d attempt %d of an epoch before %d was given out %d ms after its grant had ended", n, g.attempt, l.Epoch, g.call.committedAt()-l.GrantUntil)
 				case !old && n < l.Ceiling && g.attempt>>attemptShift == l.Epoch && s.endedAt(g.call)+slack < l.DoubtUntil:
-					r.add(liveHold, s.name, "nonce %d attempt %d was given out %d ms before its doubt ended", n, g.attempt, l.DoubtUntil-s.endedAt(g.call))
+					s.wrong(liveHold, "nonce %d attempt %d was given out %d ms before its doubt ended", n, g.attempt, l.DoubtUntil-s.endedAt(g.call))
 				}
 			}
 		}

@@ -2,6 +2,8 @@ package history
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -35,22 +37,22 @@ type step struct {
 }
 
 // checkModel asks porcupine for an order of the signer's calls.
-func (s *signer) checkModel(r *Report, limits Limits) {
+func (s *signer) checkModel() {
 	if len(s.losses) > 0 {
 		return // what of it holds is in loss.go
 	}
 	ops := s.operations()
-	m := model(limits.ClockSlack.Milliseconds() - s.grace)
-	verdict, info := porcupine.CheckOperationsVerbose(m, ops, limits.ModelTimeout)
+	m := model(s.limits.ClockSlack.Milliseconds() - s.GraceMs)
+	verdict, info := porcupine.CheckOperationsVerbose(m, ops, s.limits.ModelTimeout)
 	switch verdict {
 	case porcupine.Ok:
 		return
 	case porcupine.Unknown:
-		r.add(Undecided, s.name, "no verdict on %d calls within %v", len(ops), limits.ModelTimeout)
+		s.wrong(Undecided, "no verdict on %d calls within %v", len(ops), s.limits.ModelTimeout)
 	case porcupine.Illegal:
-		r.add(notLinear, s.name, "%d calls have no order that explains the answers; the longest that does breaks off %s", len(ops), stuck(ops, &info))
+		s.wrong(notLinear, "%d calls have no order that explains the answers; the longest that does breaks off %s", len(ops), stuck(ops, &info))
 	}
-	r.pictures = append(r.pictures, picture{s.name, m, info})
+	s.pictures = append(s.pictures, picture{s.name, m, info})
 }
 
 // stuck describes the calls that were next when the longest order broke off.
@@ -82,7 +84,7 @@ func (s *signer) operations() []porcupine.Operation {
 	o := &operations{signer: s, known: s.gather(), stored: s.txHashes(), doubt: never}
 	for _, c := range s.calls {
 		switch {
-		case c.Kind == Status && s.behind: // checkBehind says what holds of it
+		case c.Kind == Status && s.RowsBehind: // checkBehind says what holds of it
 		case c.Outcome == Happened, c.Outcome == Refused && tellsOfNonce(c):
 			o.told(c)
 		case c.Outcome == Unknown:
@@ -226,30 +228,8 @@ func describe(input, _ any) string {
 
 // String is a line for people.
 func (c *Call) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "[%v…%v client %d at %s] ", c.Start, c.End, c.Client, c.Node)
-	switch c.Kind {
-	case Allocate:
-		fmt.Fprintf(&b, "allocate %d %s", c.Count, c.RequestID)
-	case MarkUsed:
-		fmt.Fprintf(&b, "used %d/%d %.10s", c.Nonce, c.Attempt, c.TxHash)
-	case MarkRecyclable:
-		fmt.Fprintf(&b, "free %d/%d", c.Nonce, c.Attempt)
-	case SetFloor:
-		fmt.Fprintf(&b, "floor %d", c.Floor)
-	case Status:
-		b.WriteString("status")
-	}
-	fmt.Fprintf(&b, " → %s %s", c.Outcome, c.Reason)
-	switch {
-	case c.Outcome == Happened && c.Kind == Allocate:
-		fmt.Fprintf(&b, "%v token %d until %d", c.Nonces, c.Token, c.HeldUntil)
-	case c.Outcome == Happened:
-		fmt.Fprintf(&b, "%s next %d floor %d", c.State, c.Next, c.FloorNow)
-	case c.Seen != nil:
-		fmt.Fprintf(&b, " %+v", *c.Seen)
-	}
-	return b.String()
+	text, _ := json.Marshal(c) // it has nothing that cannot be
+	return fmt.Sprintf("[%v…%v at %s] %s", c.Start, c.End, c.Node, text)
 }
 
 // picture is what porcupine can draw of a signer.
@@ -262,15 +242,10 @@ type picture struct {
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // SavePictures writes porcupine's HTML of each signer that has no explanation into a directory.
-func (r *Report) SavePictures(dir string) error {
+func (r *Report) SavePictures(dir string) (err error) {
 	for _, p := range r.pictures {
-		name := "porcupine-" + notInNames.ReplaceAllString(p.signer, "-") + ".html"
-		if err := porcupine.VisualizePath(p.model, p.info, filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("draw %s: %w", p.signer, err)
-		}
-		if err := os.Chmod(filepath.Join(dir, name), 0o644); err != nil {
-			return err
-		}
+		file := filepath.Join(dir, "porcupine-"+notInNames.ReplaceAllString(p.signer, "-")+".html")
+		err = errors.Join(err, porcupine.VisualizePath(p.model, p.info, file), os.Chmod(file, 0o644))
 	}
-	return nil
+	return err
 }

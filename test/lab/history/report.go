@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -72,24 +73,14 @@ type Limits struct {
 	NoModel bool
 }
 
-func (l *Limits) defaults() {
-	if l.ClockSlack == 0 {
-		l.ClockSlack = 5 * time.Millisecond
-	}
-	if l.ModelTimeout == 0 {
-		l.ModelTimeout = 30 * time.Second
-	}
-}
-
 // Report is the judgement of one history.
 type Report struct {
 	Acknowledged, Refused, Unknown int
 	Reasons                        map[string]int // of refused and unknown calls
-	Signers                        int
-	Losses                         int // of signers with Redis
-	Repeats                        int // calls that were told what their request id had got before
+	Losses                         int            // of signers with Redis
 	Violations                     []Violation
 
+	broken   map[Rule]int // how often
 	pictures []picture
 }
 
@@ -97,8 +88,7 @@ type Report struct {
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
 // Rules lists the rules that were broken, each once.
-func (r *Report) Rules() []Rule {
-	var rules []Rule
+func (r *Report) Rules() (rules []Rule) {
 	for _, v := range r.Violations {
 		if !slices.Contains(rules, v.Rule) {
 			rules = append(rules, v.Rule)
@@ -111,13 +101,7 @@ func (r *Report) Rules() []Rule {
 const maxPerRule = 10
 
 func (r *Report) add(rule Rule, signer, format string, args ...any) {
-	n := 0
-	for _, v := range r.Violations {
-		if v.Rule == rule {
-			n++
-		}
-	}
-	if n < maxPerRule {
+	if r.broken[rule]++; r.broken[rule] <= maxPerRule {
 		r.Violations = append(r.Violations, Violation{rule, signer, fmt.Sprintf(format, args...)})
 	}
 }
@@ -137,25 +121,23 @@ func (r *Report) Print(w io.Writer) {
 
 // Check judges a history.
 func Check(h *History, limits Limits) *Report {
-	limits.defaults()
-	r := &Report{Reasons: make(map[string]int)}
-	h = h.withAgain()
-	signers := index(h, r)
-	r.Losses = len(h.Losses)
-	r.Signers = len(signers)
+	limits.ClockSlack = cmp.Or(limits.ClockSlack, 5*time.Millisecond)
+	limits.ModelTimeout = cmp.Or(limits.ModelTimeout, 30*time.Second)
+	r := &Report{Reasons: make(map[string]int), broken: make(map[Rule]int), Losses: len(h.Losses)}
+	signers := index(h, r, limits)
 	if r.Acknowledged < limits.MinAcknowledged {
 		r.add(Void, "", "%d calls were acknowledged, at least %d are needed", r.Acknowledged, limits.MinAcknowledged)
 	}
 	for _, s := range signers {
-		s.checkCalls(r, limits)
-		s.checkOrder(r)
-		s.checkSamples(r)
+		s.checkCalls()
+		s.checkOrder()
+		s.checkSamples()
 		if h.Final != nil {
-			s.checkStored(r, h.Final.Now, limits)
+			s.checkStored()
 		}
-		s.checkLosses(r, limits)
+		s.checkLosses()
 		if !limits.NoModel {
-			s.checkModel(r, limits)
+			s.checkModel()
 		}
 	}
 	return r

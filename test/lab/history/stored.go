@@ -6,10 +6,10 @@ import (
 )
 
 // checkStored compares what clients were told with what is stored.
-func (s *signer) checkStored(r *Report, now int64, limits Limits) {
+func (s *signer) checkStored() {
 	if s.stored == nil {
 		if slices.ContainsFunc(s.calls, func(c *Call) bool { return c.Outcome == Happened && c.Kind != Status }) {
-			r.add(HoldLost, s.name, "the signer is not in the store")
+			s.wrong(HoldLost, "the signer is not in the store")
 		}
 		return
 	}
@@ -17,23 +17,23 @@ func (s *signer) checkStored(r *Report, now int64, limits Limits) {
 	for i := range s.stored.Rows {
 		rows[s.stored.Rows[i].Nonce] = &s.stored.Rows[i]
 	}
-	s.checkWhole(r, rows)
-	s.checkRemembered(r, rows)
+	s.checkWhole(rows)
+	s.checkRemembered(rows)
 	for n, of := range s.nonces {
-		s.checkRow(r, n, of, rows[n])
+		s.checkRow(n, of, rows[n])
 	}
 	for _, row := range s.stored.Rows {
-		s.checkExplained(r, &row)
-		if late := now - row.HeldUntil; row.Status == Held && late > limits.MaxOverdue.Milliseconds() {
-			r.add(Hole, s.name, "the hold of nonce %d is overdue by %v", row.Nonce, time.Duration(late)*time.Millisecond)
+		s.checkExplained(&row)
+		if late := s.Final.Now - row.HeldUntil; row.Status == Held && late > s.limits.MaxOverdue.Milliseconds() {
+			s.wrong(Hole, "the hold of nonce %d is overdue by %v", row.Nonce, time.Duration(late)*time.Millisecond)
 		}
 	}
-	s.checkNobodys(r)
+	s.checkNobodys()
 }
 
 // checkWhole: every nonce below the cursor has a row or lies below the floor, there is none
 // beyond, and the row's own count is right.
-func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
+func (s *signer) checkWhole(rows map[int64]*Row) {
 	st := s.stored
 	held := int64(0)
 	for i, row := range st.Rows {
@@ -41,18 +41,18 @@ func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 			held++
 		}
 		if i > 0 && st.Rows[i-1].Nonce == row.Nonce {
-			r.add(Hole, s.name, "nonce %d is stored twice, as %s attempt %d and as %s attempt %d", row.Nonce, st.Rows[i-1].Status, st.Rows[i-1].Attempt, row.Status, row.Attempt)
+			s.wrong(Hole, "nonce %d is stored twice, as %s attempt %d and as %s attempt %d", row.Nonce, st.Rows[i-1].Status, st.Rows[i-1].Attempt, row.Status, row.Attempt)
 		}
 		if row.Nonce >= st.Next {
-			r.add(Hole, s.name, "nonce %d is stored, and the cursor is at %d", row.Nonce, st.Next)
+			s.wrong(Hole, "nonce %d is stored, and the cursor is at %d", row.Nonce, st.Next)
 		}
 	}
 	if held != st.Held {
-		r.add(Hole, s.name, "the row counts %d holds, there are %d", st.Held, held)
+		s.wrong(Hole, "the row counts %d holds, there are %d", st.Held, held)
 	}
 	for n := st.Floor; n < st.Next; n++ {
 		if rows[n] == nil {
-			r.add(Hole, s.name, "nonce %d lies between floor %d and cursor %d and is nowhere", n, st.Floor, st.Next)
+			s.wrong(Hole, "nonce %d lies between floor %d and cursor %d and is nowhere", n, st.Floor, st.Next)
 		}
 	}
 	for _, c := range s.calls {
@@ -60,14 +60,14 @@ func (s *signer) checkWhole(r *Report, rows map[int64]*Row) {
 			continue // what it saw may have been lost
 		}
 		if c.Outcome == Happened && (c.Token > st.Token || c.Version > st.Version || c.Next > st.Next || c.FloorNow > st.Floor) {
-			r.add(tokenBack, s.name, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
+			s.wrong(tokenBack, "%s was told token %d, version %d, cursor %d, floor %d, and %d, %d, %d, %d are stored", c.Kind,
 				c.Token, c.Version, c.Next, c.FloorNow, st.Token, st.Version, st.Next, st.Floor)
 		}
 	}
 }
 
 // checkRow judges the row of a nonce that clients were told about.
-func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
+func (s *signer) checkRow(n int64, of *nonce, row *Row) {
 	var last handOut
 	for _, g := range of.given {
 		if g.attempt > last.attempt {
@@ -76,30 +76,30 @@ func (s *signer) checkRow(r *Report, n int64, of *nonce, row *Row) {
 	}
 	if row == nil {
 		if last.call != nil {
-			r.add(HoldLost, s.name, "nonce %d attempt %d was given to client %d and is not stored", n, last.attempt, last.call.Client)
+			s.wrong(HoldLost, "nonce %d attempt %d was given to client %d and is not stored", n, last.attempt, last.call.Client)
 		}
 		return
 	}
 	if row.Attempt < last.attempt && !s.forgiven(n, &last) {
-		r.add(HoldLost, s.name, "nonce %d attempt %d was given to client %d, and attempt %d is stored", n, last.attempt, last.call.Client, row.Attempt)
+		s.wrong(HoldLost, "nonce %d attempt %d was given to client %d, and attempt %d is stored", n, last.attempt, last.call.Client, row.Attempt)
 	}
 	if last.call != nil && row.Attempt == last.attempt && row.Status == Held && row.HeldUntil != last.call.HeldUntil {
-		r.add(HoldLost, s.name, "nonce %d attempt %d is held until %d by what client %d was told, and until %d in the store", n, last.attempt, last.call.HeldUntil, last.call.Client, row.HeldUntil)
+		s.wrong(HoldLost, "nonce %d attempt %d is held until %d by what client %d was told, and until %d in the store", n, last.attempt, last.call.HeldUntil, last.call.Client, row.HeldUntil)
 	}
 	for _, c := range of.used {
 		if c.Outcome == Happened && (row.Status != Consumed || !slices.Contains(row.hashes(), c.TxHash)) {
-			r.add(consumedStays, s.name, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
+			s.wrong(consumedStays, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
 		}
 	}
 	for _, c := range of.freed {
 		if c.Outcome == Happened && row.Attempt == c.Attempt && row.Status == Held {
-			r.add(HoldLost, s.name, "nonce %d attempt %d was released, and is stored as held", n, c.Attempt)
+			s.wrong(HoldLost, "nonce %d attempt %d was released, and is stored as held", n, c.Attempt)
 		}
 	}
 }
 
 // checkExplained: a state that only a client's mark brings about needs a mark that was not refused.
-func (s *signer) checkExplained(r *Report, row *Row) {
+func (s *signer) checkExplained(row *Row) {
 	of := s.nonces[row.Nonce]
 	if of == nil {
 		of = new(nonce)
@@ -108,21 +108,21 @@ func (s *signer) checkExplained(r *Report, row *Row) {
 	case row.Status == Consumed && row.TxHash != "":
 		for _, tx := range row.hashes() {
 			if !slices.ContainsFunc(of.used, func(c *Call) bool { return c.TxHash == tx && c.Attempt == row.Attempt }) {
-				r.add(RefusedDone, s.name, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, tx)
+				s.wrong(RefusedDone, "nonce %d is consumed as attempt %d by %s, and every call that says so was refused", row.Nonce, row.Attempt, tx)
 			}
 		}
 	case row.Status == Consumed && row.Reason != belowFloor:
-		r.add(RefusedDone, s.name, "nonce %d is consumed for no reason", row.Nonce)
+		s.wrong(RefusedDone, "nonce %d is consumed for no reason", row.Nonce)
 	case row.Status == Released && row.Reason != expired && !(row.Reason == inDoubt && len(s.losses) > 0):
 		if !slices.ContainsFunc(of.freed, func(c *Call) bool { return c.Why == row.Reason && c.Attempt == row.Attempt }) {
-			r.add(RefusedDone, s.name, "nonce %d is released as attempt %d because of %q, and every call that says so was refused", row.Nonce, row.Attempt, row.Reason)
+			s.wrong(RefusedDone, "nonce %d is released as attempt %d because of %q, and every call that says so was refused", row.Nonce, row.Attempt, row.Reason)
 		}
 	}
 }
 
 // checkNobodys: hand-outs that are stored and that no client was told of are at
 // most as many as the allocates of unknown outcome asked for.
-func (s *signer) checkNobodys(r *Report) {
+func (s *signer) checkNobodys() {
 	orphans := slices.DeleteFunc(s.orphans(), s.ofLost)
 	may := 0
 	counted := make(map[string]bool)
@@ -134,7 +134,7 @@ func (s *signer) checkNobodys(r *Report) {
 		may += c.Count
 	}
 	if len(orphans) > may {
-		r.add(RefusedDone, s.name, "%d hand-outs are stored that nobody was told of, such as nonce %d attempt %d, and calls of unknown outcome explain %d",
+		s.wrong(RefusedDone, "%d hand-outs are stored that nobody was told of, such as nonce %d attempt %d, and calls of unknown outcome explain %d",
 			len(orphans), orphans[0].Nonce, orphans[0].Attempt, may)
 	}
 }
@@ -171,7 +171,7 @@ func (s *signer) orphans() []Given {
 
 // checkRemembered judges the request ids that are stored: each that was answered is, with
 // what it was answered, and none is whose hand-out never was, or was refused each time.
-func (s *signer) checkRemembered(r *Report, rows map[int64]*Row) {
+func (s *signer) checkRemembered(rows map[int64]*Row) {
 	if s.stored.Requests == nil {
 		return
 	}
@@ -179,21 +179,21 @@ func (s *signer) checkRemembered(r *Report, rows map[int64]*Row) {
 		got, known := s.stored.Requests[id]
 		for _, c := range calls {
 			if c.Outcome == Happened && !slices.Equal(got, c.Nonces) && !s.forgivenAnswer(c) {
-				r.add(OneAnswer, s.name, "request %s was answered %v by %s, and %v is remembered", id, c.Nonces, c.Node, got)
+				s.wrong(OneAnswer, "request %s was answered %v by %s, and %v is remembered", id, c.Nonces, c.Node, got)
 			}
 		}
 		if known && !slices.ContainsFunc(calls, func(c *Call) bool { return c.Outcome != Refused }) {
-			r.add(RefusedDone, s.name, "request %s is remembered, and was refused whenever it was asked", id)
+			s.wrong(RefusedDone, "request %s is remembered, and was refused whenever it was asked", id)
 		}
 	}
 	owner := make(map[Given]string)
 	for id, got := range s.stored.Requests {
 		for _, g := range got {
 			if row := rows[g.Nonce]; row == nil || row.Attempt < g.Attempt {
-				r.add(RefusedDone, s.name, "request %s is remembered with nonce %d attempt %d, which was never handed out", id, g.Nonce, g.Attempt)
+				s.wrong(RefusedDone, "request %s is remembered with nonce %d attempt %d, which was never handed out", id, g.Nonce, g.Attempt)
 			}
 			if other, taken := owner[g]; taken {
-				r.add(OneHolder, s.name, "requests %s and %s are remembered with nonce %d attempt %d", id, other, g.Nonce, g.Attempt)
+				s.wrong(OneHolder, "requests %s and %s are remembered with nonce %d attempt %d", id, other, g.Nonce, g.Attempt)
 			}
 			owner[g] = id
 		}

@@ -74,7 +74,8 @@ func (w *world) status() *Call {
 
 // forget loses the answer of a call.
 func (w *world) forget(c *Call) {
-	*c = c.Unanswered("closed")
+	c.Outcome, c.Reason = Unknown, "closed"
+	c.Nonces, c.Token, c.HeldUntil, c.State, c.FloorNow, c.Next, c.Version, c.Seen, c.Holds = nil, 0, 0, "", 0, 0, 0, nil, nil
 }
 
 func (w *world) free() *Row {
