@@ -15,7 +15,7 @@
 // ([history.CheckChain]). On SQLite there is one gateway, on a disk that forgets what was not synced (fileSide).
 //
 // A campaign ([Campaign]) breaks what the table of faults says, each alone and beside the others; it is resumable, and keeps what a
-// failed run left. [Planted] builds gateways that are known to be wrong and counts how many runs notice; a checker that finds
+// failed run left. [Planted] builds gateways that are known to be wrong and has runs until one notices; a checker that finds
 // nothing in those says nothing about the others.
 //
 // Nothing here is part of the gateway: its faults come from outside, and what is planted, is wrong about its clock or traces its

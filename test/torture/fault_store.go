@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -59,34 +60,22 @@ func joinAndLeave(ctx context.Context, b *breaker) error {
 	var all errgroup.Group
 	until := time.Now().Add(b.ttls(4, 6))
 	for _, n := range b.nodes[len(members):] {
-		// The times are drawn here: the source of chance is of one goroutine.
-		var waits []time.Duration
-		var sigs []syscall.Signal
-		for range 8 {
-			waits = append(waits, b.ttls(0, 0.7), b.ttls(1, 2.5))
-			sigs = append(sigs, []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGTERM}[b.rnd.IntN(3)])
-		}
-		all.Go(func() error { return b.visit(ctx, n, until, waits, sigs) })
+		own := &breaker{b.cluster, rand.New(rand.NewPCG(b.Seed, b.rnd.Uint64()))} // a source of chance is of one goroutine
+		all.Go(func() error {
+			for lasts(ctx, own.ttls(0, 0.7)); time.Now().Before(until) && ctx.Err() == nil; lasts(ctx, own.ttls(0, 0.7)) {
+				own.note("%s joins", n.id)
+				if err := own.restart(ctx, n); err != nil {
+					return err
+				}
+				lasts(ctx, own.ttls(1, 2.5))
+				sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGTERM}[own.rnd.IntN(3)]
+				own.note("%v to %s", sig, n.id)
+				n.end(sig)
+			}
+			return nil
+		})
 	}
 	return all.Wait()
-}
-
-// visit starts and ends a spare until it is time.
-func (b *breaker) visit(ctx context.Context, n *node, until time.Time, waits []time.Duration, sigs []syscall.Signal) error {
-	for i, sig := range sigs {
-		lasts(ctx, waits[2*i])
-		if time.Now().After(until) || ctx.Err() != nil {
-			break
-		}
-		b.note("%s joins", n.id)
-		if err := b.restart(ctx, n); err != nil {
-			return err
-		}
-		lasts(ctx, waits[2*i+1])
-		b.note("%v to %s", sig, n.id)
-		n.end(sig)
-	}
-	return nil
 }
 
 // pause stops a gateway where it stands, for longer than its leases last.

@@ -154,5 +154,9 @@ func (e *evidence) freed(c *Call) (from, to time.Duration) {
 
 // within narrows an interval down by a bound. Evidence that contradicts itself is left for porcupine to find.
 func within(start, from, to time.Duration) (int64, int64) {
-	return int64(start), finalCall - 1
+	from = max(start, from)
+	if to < from {
+		return int64(start), int64(max(start, to))
+	}
+	return int64(from), min(int64(to), finalCall-1)
 }
