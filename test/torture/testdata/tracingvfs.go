@@ -34,9 +34,9 @@ type tracer struct {
 	openDir uintptr              // its openDirectory
 
 	mu        sync.Mutex
-	files     map[uintptr]string           // paths of the open ones, by their place in memory
-	methods   *sqlite3.Tsqlite3_io_methods // of every file, as they were; nil: none was opened yet
-	dirOpened bool                         // since it was last cleared: a directory is about to be synced
+	files     map[uintptr]string                      // paths of the open ones, by their place in memory
+	methods   map[uintptr]sqlite3.Tsqlite3_io_methods // its tables of them as they were, by their place
+	dirOpened bool                                    // since it was last cleared: a directory is about to be synced
 }
 
 var theTracer *tracer // SQLite calls functions, not methods
@@ -52,7 +52,7 @@ func init() {
 	}
 	tls := libc.NewTLS()
 	vfs := sqlite3.Xsqlite3_vfs_find(tls, 0)
-	t := &tracer{trace: f, control: os.Getenv(controlVariable), vfs: *vfsAt(vfs), files: map[uintptr]string{}}
+	t := &tracer{trace: f, control: os.Getenv(controlVariable), vfs: *vfsAt(vfs), files: map[uintptr]string{}, methods: map[uintptr]sqlite3.Tsqlite3_io_methods{}}
 	theTracer = t
 	vfsAt(vfs).FxOpen, vfsAt(vfs).FxDelete = pointer(traceOpen), pointer(traceDelete)
 	// The operating system's VFS opens a directory for nothing else than to sync it.
@@ -128,13 +128,18 @@ func traceOpen(tls *libc.TLS, vfs, path, file uintptr, flags int32, out uintptr)
 	}
 	t.files[file] = libc.GoString(path)
 	t.recordLocked('o', file, 0, nil)
-	if t.methods == nil { // those of all files are at one place
-		m := at[sqlite3.Tsqlite3_io_methods](at[sqlite3.Tsqlite3_file](file).FpMethods)
-		was := *m
-		t.methods = &was
+	table := at[sqlite3.Tsqlite3_file](file).FpMethods
+	if _, known := t.methods[table]; !known {
+		m := at[sqlite3.Tsqlite3_io_methods](table)
+		t.methods[table] = *m
 		m.FxWrite, m.FxTruncate, m.FxSync = pointer(traceWrite), pointer(traceTruncate), pointer(traceSync)
 	}
 	return rc
+}
+
+// belowLocked are the methods of a file as the operating system's VFS has them.
+func (t *tracer) belowLocked(file uintptr) sqlite3.Tsqlite3_io_methods {
+	return t.methods[at[sqlite3.Tsqlite3_file](file).FpMethods]
 }
 
 // roomLocked is how many of the n bytes at offset fit on the disk.
@@ -171,7 +176,7 @@ func traceWrite(tls *libc.TLS, file, data uintptr, n int32, offset int64) int32 
 	fits := t.roomLocked(file, n, offset)
 	if fits > 0 {
 		t.recordLocked('w', file, offset, unsafe.Slice(at[byte](data), fits))
-		if rc := function[writeFunc](t.methods.FxWrite)(tls, file, data, fits, offset); rc != sqlite3.SQLITE_OK {
+		if rc := function[writeFunc](t.belowLocked(file).FxWrite)(tls, file, data, fits, offset); rc != sqlite3.SQLITE_OK {
 			return rc
 		}
 	}
@@ -186,7 +191,7 @@ func traceTruncate(tls *libc.TLS, file uintptr, size int64) int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recordLocked('t', file, size, nil)
-	return function[sizeFunc](t.methods.FxTruncate)(tls, file, size)
+	return function[sizeFunc](t.belowLocked(file).FxTruncate)(tls, file, size)
 }
 
 func traceSync(tls *libc.TLS, file uintptr, flags int32) int32 {
@@ -198,7 +203,7 @@ func traceSync(tls *libc.TLS, file uintptr, flags int32) int32 {
 		return sqlite3.SQLITE_IOERR_FSYNC
 	}
 	t.dirOpened = false
-	rc := function[flagFunc](t.methods.FxSync)(tls, file, flags)
+	rc := function[flagFunc](t.belowLocked(file).FxSync)(tls, file, flags)
 	if rc == sqlite3.SQLITE_OK {
 		t.recordLocked('s', file, 0, nil)
 		t.syncedDirLocked()
