@@ -3,6 +3,7 @@ package history
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,74 +15,44 @@ import (
 	"noncegate/test/lab/expect"
 )
 
-// put sets what is at a path in a tree of JSON: null takes it out, an object is merged into what is there, and behind the end of a list
-// it is added.
-func put(tree any, path []string, value any) any {
-	if len(path) == 0 {
-		for name, v := range asMap(value) {
-			tree = put(tree, []string{name}, v)
-		}
-		if asMap(value) == nil || tree == nil {
-			return value
-		}
-		return tree
+// change carries out a line of testdata/histories.txt.
+func change(h *History, line string) error {
+	path, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+	names := strings.Split(path, ".")
+	var into any = h
+	switch {
+	case names[0] == "stored":
+		into, names = &h.Final.Signers[0], names[1:]
+	case names[0] == "row":
+		into, names = element(&h.Final.Signers[0].Rows, names[1:], value)
+	case names[0] == "calls":
+		into, names = element(&h.Calls, names[1:], value)
+	case names[0] == "losses" && len(names) > 1:
+		into, names = element(&h.Losses, names[1:], value)
 	}
-	if list, ok := tree.([]any); ok {
-		i, err := strconv.Atoi(path[0])
-		switch {
-		case err != nil:
-			panic(err)
-		case i == len(list):
-			return append(list, value)
-		case value == nil && len(path) == 1:
-			return slices.Delete(list, i, i+1)
-		}
-		list[i] = put(list[i], path[1:], value)
-		return list
+	if into == nil {
+		return nil
 	}
-	object := asMap(tree)
-	if object == nil {
-		object = make(map[string]any)
+	for _, name := range slices.Backward(names) {
+		value = fmt.Sprintf("{%q: %s}", name, value)
 	}
-	if value == nil && len(path) == 1 {
-		delete(object, path[0])
-	} else {
-		object[path[0]] = put(object[path[0]], path[1:], value)
-	}
-	return object
+	return json.Unmarshal([]byte(value), into) // what it does not name stays
 }
 
-func asMap(v any) map[string]any {
-	m, _ := v.(map[string]any)
-	return m
-}
-
-// changed is the history with lines of testdata/histories.txt carried out.
-func changed(t *testing.T, h *History, lines []string) *History {
-	t.Helper()
-	text, err := json.Marshal(h)
-	var tree any
-	if err == nil {
-		err = json.Unmarshal(text, &tree)
+// element is the one of a list that a path begins with, and the rest of the path; without any, it was taken out.
+func element[T any](list *[]T, path []string, value string) (any, []string) {
+	i, err := strconv.Atoi(path[0])
+	if err != nil {
+		panic(err)
 	}
-	short := strings.NewReplacer("row.", "final.signers.0.rows.", "stored", "final.signers.0")
-	for _, line := range lines {
-		path, text, _ := strings.Cut(strings.TrimSpace(line), " = ")
-		var value any
-		if err == nil {
-			err = json.Unmarshal([]byte(text), &value)
-		}
-		tree = put(tree, strings.Split(short.Replace(path), "."), value)
+	if len(path) == 1 && value == "null" {
+		*list = slices.Delete(*list, i, i+1)
+		return nil, nil
 	}
-	if err == nil {
-		text, err = json.Marshal(tree)
+	if i == len(*list) {
+		*list = append(*list, *new(T))
 	}
-	after := new(History)
-	if err == nil {
-		err = json.Unmarshal(text, after)
-	}
-	expect.Must(t, err)
-	return after
+	return &(*list)[i], path[1:]
 }
 
 func check(h *History) *Report { return Check(h, Limits{MaxOverdue: time.Second}) }
@@ -107,7 +78,11 @@ func TestHistories(t *testing.T) {
 				words := strings.Fields(step)
 				w.do(words[0], words[1:]...)
 			}
-			r := check(changed(t, w.end(), this[2:]))
+			h := w.end()
+			for _, line := range this[2:] {
+				expect.Must(t, change(h, line))
+			}
+			r := check(h)
 			if want == "nothing" && !r.OK() {
 				t.Error(r.Violations)
 			}

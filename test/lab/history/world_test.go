@@ -61,7 +61,7 @@ func (w *world) again(got Call) *Call {
 	c := w.call(got)
 	row := w.row(got.Nonces[0].Nonce)
 	if row.Attempt != got.Nonces[0].Attempt || row.Status != Held || row.HeldUntil < w.now {
-		c.Outcome, c.Reason, c.Holds = Refused, "conflict", c.Nonces
+		c.Outcome, c.Reason, c.Holds = Refused, "conflict", slices.Clone(c.Nonces)
 		c.Nonces, c.HeldUntil, c.Token = nil, 0, 0
 	}
 	return c
