@@ -73,7 +73,8 @@ func TestTheTypeScriptPackage(t *testing.T) {
 		inFolder(t, dir, nil, "node_modules/.bin/tsc", append([]string{"-p", "test"}, resolution...)...)
 	}
 	anvil := chaintest.StartAnvil(t)
-	env := []string{"NONCEGATE=" + program, "ANVIL=" + anvil.URL()}
+	own := get(chaintest.AnvilProgram(t.Context()))(t)
+	env := []string{"NONCEGATE=" + program, "ANVIL=" + anvil.URL(), "ANVIL_PROGRAM=" + own}
 	tests := get(filepath.Glob(filepath.Join(dir, "test", "*.test.mjs")))(t)
 	if len(tests) == 0 {
 		t.Fatal("the package has no tests")

@@ -13,7 +13,7 @@ const program = process.env.NONCEGATE ?? fileURLToPath(new URL('../../../bin/gat
 
 // A shell between: it kills the program when this process is gone, however that ended, and else
 // gives it the signal that it is told.
-const guard = '"$@" </dev/null & pid=$!; read -r signal; kill -"${signal:-KILL}" $pid; wait $pid'
+const guard = 'exec 3<&0; "$@" </dev/null 3<&- & pid=$!; { read -r signal; kill -"${signal:-KILL}" $pid; } <&3 & reader=$!; wait $pid; kill $reader'
 
 /** run starts a program, which ends with the test, and waits until it says what fits the expression. */
 export async function run(t, expression, command, ...args) {
@@ -154,4 +154,40 @@ export async function thrown(promise) {
     return e
   }
   throw new Error('nothing was thrown')
+}
+
+/** node is anvil, at ANVIL, or one of the test's own. ANVIL_PROGRAM is where it is. */
+export async function node(t, own = !process.env.ANVIL) {
+  const url = own ? `http://${(await run(t, /Listening on (127\S+)/, process.env.ANVIL_PROGRAM ?? 'anvil', '--port', '0')).found[1]}` : process.env.ANVIL
+  const rpc = async (method, ...params) => {
+    const res = await fetch(url, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }) })
+    const { result, error } = await res.json()
+    if (error) throw new Error(error.message)
+    return result
+  }
+  return { url, ws: url.replace('http', 'ws'), rpc }
+}
+
+/**
+ * proxy is an HTTP proxy to a node. Its fault, if it has one, gets each call, and a function that asks the node; what it
+ * returns is the answer: { result }, { error }, an HTTP status as a number, or undefined for none at all.
+ */
+export async function proxy(t, to) {
+  const p = { fault: undefined, counts: {} }
+  const server = createHttp(async (req, res) => {
+    let body = ''
+    for await (const piece of req) body += piece
+    const call = JSON.parse(body)
+    p.counts[call.method] = (p.counts[call.method] ?? 0) + 1
+    const ask = async () => (await fetch(to, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body })).json()
+    const said = p.fault?.method === call.method ? await p.fault.answer(call, ask) : await ask()
+    if (said === undefined) return res.destroy()
+    if (typeof said === 'number') return res.writeHead(said).end()
+    res.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ ...said, jsonrpc: '2.0', id: call.id }))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.after(() => (server.closeAllConnections(), server.close()))
+  p.url = `http://127.0.0.1:${server.address().port}`
+  return p
 }

@@ -32,3 +32,27 @@ export async function use(): Promise<void> {
   }
   await gateway.close()
 }
+
+import { createWalletClient, http, parseAbi, type Hash, type TransactionReceipt } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { mainnet } from 'viem/chains'
+import { SendError, endpoint, noncegate, type Outcome } from 'noncegate/viem'
+
+export async function pay(): Promise<void> {
+  const account = privateKeyToAccount('0x')
+  const wallet = createWalletClient({ account, chain: mainnet, transport: http() }).extend(noncegate(gateway, { holdMs: 30_000 }))
+  const hash: Hash = await wallet.sendTransaction({ to: account.address, value: 1n })
+  const receipt: TransactionReceipt = await wallet.sendTransactionSync({ to: account.address, value: 1n })
+  const abi = parseAbi(['function mint(uint256 id)'])
+  await wallet.writeContract({ abi, address: account.address, functionName: 'mint', args: [1n] })
+  // @ts-expect-error: it takes a number
+  await wallet.writeContract({ abi, address: account.address, functionName: 'mint', args: ['1'] })
+  await wallet.deployContract({ abi: [], bytecode: '0x' })
+  await wallet.cancel({ hash: await wallet.bump({ hash, maxFeePerGas: 1n }) })
+  await wallet.cancel({ hold: await gateway.repair({ signer: 's' }) })
+  // @ts-expect-error: which transaction?
+  await wallet.cancel({})
+  createWalletClient({ account, transport: endpoint('ws://h/ws', 1, { key: 'k' }) })
+  const e: unknown = receipt
+  if (e instanceof SendError) { const o: Outcome = e.outcome; void [o, e.hold.nonce, e.txHash, e.raw, e.later] }
+}

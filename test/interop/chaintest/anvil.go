@@ -57,7 +57,7 @@ func StartAnvil(t T, args ...string) *Anvil {
 
 func newAnvil(t T, args ...string) (*Anvil, error) {
 	t.Helper()
-	program, err := anvilProgram(t.Context())
+	program, err := AnvilProgram(t.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (a *Anvil) Stop() {
 	}
 }
 
-// anvilProgram is the path of the program, which npm installs the first time.
-func anvilProgram(ctx context.Context) (string, error) {
+// AnvilProgram is the path of the program, which npm installs the first time.
+func AnvilProgram(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		path, err := exec.LookPath("anvil")
 		if err != nil {

@@ -68,6 +68,9 @@ func Set(of any, name, text string) (err error) {
 
 var update = flag.Bool("update", false, "write what the scenarios show into their files")
 
+// Updating reports whether -update was given, for tests that keep what they expect in files of their own.
+func Updating() bool { return *update }
+
 // Scripts plays the scenarios of files, a test each, and compares what they show with the files.
 // With -update it writes that into the files.
 func Scripts(t *testing.T, glob string, play func(*testing.T, *Script)) {
