@@ -61,15 +61,6 @@ func TestThePrivateSideAsksForItsKey(t *testing.T) {
 	}
 }
 
-func TestWithoutProfilesThereAreNone(t *testing.T) {
-	h := adminHandler(prometheus.NewRegistry(), func() error { return nil }, false)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/", nil))
-	if w.Code != http.StatusNotFound {
-		t.Errorf("status %d", w.Code)
-	}
-}
-
 // A page can have its own name lead to 127.0.0.1: it would read who signs here, and switch
 // engines.
 func TestNoRouteOfThePrivateSideIsServedByAForeignHost(t *testing.T) {

@@ -21,7 +21,11 @@ func TestTheAdminSideAnswers(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	metrics.New(reg)
 	var sentence error
-	h := adminHandler(reg, func() error { return sentence }, true)
+	h, without := adminHandler(reg, func() error { return sentence }, true), adminHandler(reg, func() error { return nil }, false)
+	w := httptest.NewRecorder()
+	if without.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil)); w.Code != http.StatusNotFound {
+		t.Errorf("without profiles: %d", w.Code)
+	}
 	for _, tt := range []struct {
 		path string
 		err  error

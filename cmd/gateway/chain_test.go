@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
@@ -58,5 +59,47 @@ func TestAStartRefusesUnknownHoldsOfChainsThatAreNotConfigured(t *testing.T) {
 				t.Errorf("%s, %s: the log says %q", name, policy, &out)
 			}
 		}
+	}
+}
+
+func TestAHostThatDoesNotExistIsToldFromOneThatIsAway(t *testing.T) {
+	missing := &net.DNSError{Err: "no such host", Name: "HOST", IsNotFound: true}
+	slow := &net.DNSError{Err: "i/o timeout", Name: "HOST", IsTimeout: true}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{fmt.Errorf("hostname resolving error: %w", missing), true},
+		{errors.Join(missing, missing), true},
+		{errors.Join(missing, refused), false}, // of two hosts one exists
+		{slow, false},
+		{refused, false},
+		{nil, false},
+	} {
+		if got := noSuchHost(c.err); got != c.want {
+			t.Errorf("%v: got %v", c.err, got)
+		}
+	}
+}
+
+func TestASignerOfAChainThatIsNotConfiguredIsRefusedOrToldToTheOperator(t *testing.T) {
+	const sentence = "no chain eip155:10 is configured, so that nobody knows where the account stands; there is eip155:1"
+	for policy, refused := range map[string]string{"refuse": sentence, "warn": ""} {
+		var out bytes.Buffer
+		a := &app{cfg: &Config{ChainConfig: ChainConfig{Chain: []string{"eip155:1=ws://a"}, OtherChains: policy}}, log: slog.New(slog.NewTextHandler(&out, nil))}
+		look := a.otherChain()
+		if got := look("eip155:10:0xab"); got != refused {
+			t.Errorf("%s: %q, want %q", policy, got, refused)
+		}
+		if warned := strings.Contains(out.String(), sentence); warned != (policy == "warn") {
+			t.Errorf("%s: log %q", policy, out.String())
+		}
+		if got := look("eip155:1:0xab") + look("mine"); got != "" {
+			t.Errorf("%s: %q", policy, got)
+		}
+	}
+	if a := (&app{cfg: &Config{ChainConfig: ChainConfig{OtherChains: "refuse"}}}); a.otherChain() != nil {
+		t.Error("without chains, signers are looked at")
 	}
 }

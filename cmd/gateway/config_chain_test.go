@@ -34,53 +34,45 @@ func TestChainsAreNamedWithTheirNodes(t *testing.T) {
 // chainSettings are the lists of ChainConfig that a command line made.
 type chainSettings struct{ chain, finality, window []string }
 
-func chainSettingsOf(t *testing.T, args ...string) chainSettings {
-	t.Helper()
-	o := runArgs(t, append([]string{"serve"}, args...)...)
-	if o.code != exitOK {
-		t.Fatalf("%q: exit %d: %s", args, o.code, o.stderr)
+func TestAListIsLinesOrOneTextAndEachPlaceReplacesWeakerOnes(t *testing.T) {
+	two := chainSettings{
+		chain:    []string{"eip155:1=ws://a:8546", "https://b", "eip155:10=https://c"},
+		finality: []string{"finalized", "eip155:10=64"},
+		window:   []string{"8", "eip155:1:0x5290*=64"},
 	}
-	return chainSettings{o.cfg.Chain, o.cfg.ChainFinality, o.cfg.ChainWindow}
-}
-
-var twoChains = chainSettings{
-	chain:    []string{"eip155:1=ws://a:8546", "https://b", "eip155:10=https://c"},
-	finality: []string{"finalized", "eip155:10=64"},
-	window:   []string{"8", "eip155:1:0x5290*=64"},
-}
-
-func TestAListOfTheFileMayBeLinesOrOneText(t *testing.T) {
-	for name, text := range map[string]string{
-		"a line a chain": "chain:\n  - eip155:1=ws://a:8546,https://b\n  - eip155:10=https://c\n" +
-			"chain-finality:\n  - finalized\n  - eip155:10=64\nchain-window: [8, 'eip155:1:0x5290*=64']\n",
-		"a line a node": "chain:\n  - eip155:1=ws://a:8546\n  - https://b\n  - eip155:10=https://c\n" +
-			"chain-finality: [finalized, eip155:10=64]\nchain-window: [8, \"eip155:1:0x5290*=64\"]\n",
-		"one text": "chain: eip155:1=ws://a:8546, https://b, eip155:10=https://c\nchain-finality: finalized,eip155:10=64\nchain-window: 8,eip155:1:0x5290*=64\n",
+	const weaker = "chain: eip155:5=http://file\nchain-window: 5\n"
+	for name, c := range map[string]struct {
+		file string
+		env  map[string]string
+		args []string
+		want chainSettings
+	}{
+		"a line a chain": {file: "chain:\n  - eip155:1=ws://a:8546,https://b\n  - eip155:10=https://c\n" +
+			"chain-finality:\n  - finalized\n  - eip155:10=64\nchain-window: [8, 'eip155:1:0x5290*=64']\n", want: two},
+		"a line a node": {file: "chain:\n  - eip155:1=ws://a:8546\n  - https://b\n  - eip155:10=https://c\n" +
+			"chain-finality: [finalized, eip155:10=64]\nchain-window: [8, \"eip155:1:0x5290*=64\"]\n", want: two},
+		"one text": {file: "chain: eip155:1=ws://a:8546, https://b, eip155:10=https://c\n" +
+			"chain-finality: finalized,eip155:10=64\nchain-window: 8,eip155:1:0x5290*=64\n", want: two},
+		"the environment": {env: map[string]string{
+			"CHAIN": "eip155:1=ws://a:8546,https://b,eip155:10=https://c", "CHAIN_FINALITY": "finalized,eip155:10=64", "CHAIN_WINDOW": "8,eip155:1:0x5290*=64",
+		}, want: two},
+		"the environment over the file": {file: weaker, env: map[string]string{"CHAIN": "eip155:6=http://environment"},
+			want: chainSettings{[]string{"eip155:6=http://environment"}, []string{"finalized"}, []string{"5"}}},
+		"each mention of a flag adds to it": {file: weaker, env: map[string]string{"CHAIN": "eip155:6=http://environment"},
+			args: []string{"--chain=eip155:1=ws://a:8546,https://b", "--chain", "eip155:10=https://c"},
+			want: chainSettings{two.chain, []string{"finalized"}, []string{"5"}}},
 	} {
-		if got := chainSettingsOf(t, "--config", settings(t, text)); !reflect.DeepEqual(got, twoChains) {
-			t.Errorf("%s: got %v, want %v", name, got, twoChains)
-		}
-	}
-}
-
-func TestAListMayComeFromTheEnvironment(t *testing.T) {
-	t.Setenv("NONCEGATE_CHAIN", "eip155:1=ws://a:8546,https://b,eip155:10=https://c")
-	t.Setenv("NONCEGATE_CHAIN_FINALITY", "finalized,eip155:10=64")
-	t.Setenv("NONCEGATE_CHAIN_WINDOW", "8,eip155:1:0x5290*=64")
-	if got := chainSettingsOf(t); !reflect.DeepEqual(got, twoChains) {
-		t.Errorf("got %v, want %v", got, twoChains)
-	}
-}
-
-func TestEachMentionOfAListAddsToItAndAllOfThemReplaceWhatIsWeaker(t *testing.T) {
-	path := settings(t, "chain: eip155:5=http://file\nchain-window: 5\n")
-	t.Setenv("NONCEGATE_CHAIN", "eip155:6=http://environment")
-	got := chainSettingsOf(t, "--config", path, "--chain=eip155:1=ws://a:8546,https://b", "--chain", "eip155:10=https://c")
-	want := chainSettings{chain: twoChains.chain, finality: []string{"finalized"}, window: []string{"5"}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := chainSettingsOf(t, "--config", path).chain; !reflect.DeepEqual(got, []string{"eip155:6=http://environment"}) {
-		t.Errorf("the environment over the file: got %v", got)
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range c.env {
+				t.Setenv("NONCEGATE_"+variable, value)
+			}
+			o := runArgs(t, append([]string{"serve", "--config", settings(t, c.file)}, c.args...)...)
+			if o.code != exitOK {
+				t.Fatalf("exit %d: %s", o.code, o.stderr)
+			}
+			if got := (chainSettings{o.cfg.Chain, o.cfg.ChainFinality, o.cfg.ChainWindow}); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
 	}
 }

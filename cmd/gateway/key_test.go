@@ -76,34 +76,6 @@ func TestKeysOfAFileThatAGatewayHas(t *testing.T) {
 	expect.Check(t, s.Close())
 }
 
-func TestAWrongArgumentOfAKeyCommandIsNamed(t *testing.T) {
-	absent := filepath.Join(t.TempDir(), "absent.db")
-	key, _ := apikey.Generate("alice", 0)
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"create"}, `principal "" must be`},
-		{[]string{"create", "a b"}, `principal "a b" must be 1 to 128 visible ASCII characters, no spaces`},
-		{[]string{"create", "a", "--expires", "1s"}, "--expires 1s must be 1m to 876000h0m0s, or 0"},
-		{[]string{"create", "a", "--expires=-5m"}, "gateway: --expires -5m0s must be above 0, and at least 1m; leave it out for a key that is good until it is revoked"},
-		{[]string{"create", "a", "--expires", "-5m"}, "gateway: --expires -5m0s must be above 0, and at least 1m"},
-		{[]string{"create", "--expires", "-.5h", "a"}, "gateway: --expires -30m0s must be above 0"},
-		{[]string{"create", "a", "--expires", "-5"}, `"-5" is not a duration such as 10s or 1m30s`},
-		{[]string{"create", "a", "--expires", "--json"}, "--expires: needs a value"},
-		{[]string{"create", "a", "--expires"}, "--expires: needs a value"},
-		{[]string{"create", "a", "--store", "mysql:x"}, "--store"},
-		{[]string{"revoke", key}, "that is not the id of an API key"},
-		{[]string{"revoke", "0123456789abcdef", "--store", "sqlite:" + absent}, "does not exist"},
-		{[]string{"list", "--store", "sqlite:" + absent}, "--store sqlite file"},
-	} {
-		o := runArgs(t, append([]string{"key"}, c.args...)...)
-		if o.code != exitUsage || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 || strings.Contains(o.stderr, key) {
-			t.Errorf("%q: exit %d, stderr %q, want %q", c.args, o.code, o.stderr, c.want)
-		}
-	}
-}
-
 func TestAKeyOfAPrincipalWithoutRightsIsWarnedOf(t *testing.T) {
 	dir := t.TempDir()
 	file, broken := filepath.Join(dir, "rights.yaml"), filepath.Join(dir, "broken.yaml")

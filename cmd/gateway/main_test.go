@@ -93,18 +93,15 @@ func TestAVariableThatIsNoSettingStopsTheStart(t *testing.T) {
 	}
 }
 
-func TestAFailureWhileServingExitsWithOne(t *testing.T) {
-	o := runWith(t, errors.New("the store is away"), "serve")
-	if o.code != exitFailure || o.stderr != "gateway: the store is away\n" {
-		t.Errorf("exit %d, stderr %q", o.code, o.stderr)
-	}
-}
-
-func TestAWrongSettingFoundWhileServingExitsWithTwo(t *testing.T) {
+func TestWhatEndsServingIsSaid(t *testing.T) {
 	t.Setenv("NONCEGATE_NODE_ID", "n1")
-	o := runWith(t, settingErrorf("node-id", "%q is taken", "n1"), "serve")
-	if want := "gateway: --node-id \"n1\" is taken (from NONCEGATE_NODE_ID)\n"; o.code != exitUsage || o.stderr != want {
-		t.Errorf("exit %d, stderr %q, want %q", o.code, o.stderr, want)
+	for err, want := range map[error]outcome{
+		errors.New("the store is away"):               {code: exitFailure, stderr: "gateway: the store is away\n"},
+		settingErrorf("node-id", "%q is taken", "n1"): {code: exitUsage, stderr: "gateway: --node-id \"n1\" is taken (from NONCEGATE_NODE_ID)\n"},
+	} {
+		if o := runWith(t, err, "serve"); o.code != want.code || o.stderr != want.stderr {
+			t.Errorf("exit %d, stderr %q, want %d, %q", o.code, o.stderr, want.code, want.stderr)
+		}
 	}
 }
 
