@@ -2,10 +2,8 @@ package interop
 
 import (
 	"encoding/json"
-	"reflect"
-	"strings"
+	"regexp"
 	"testing"
-	"time"
 
 	"github.com/ethereum/go-ethereum/rpc"
 )
@@ -64,7 +62,7 @@ var steps = []struct {
 	{"nonce_list", []any{signer, nil, 8, 1},
 		`{"allocations":[{"nonce":8,"status":"CONSUMED","attempt":2,"txHash":"` + txHash + `","updatedAt":"TIME"}],"nextFrom":9}`},
 	{"nonce_status", []any{signer},
-		`{"signer":"SIGNER","next":10,"floor":7,"held":1,"released":0,"unknown":0,"consumed":9,"lowestHeld":9,"owner":"NODE","ownerUrl":"URL",` +
+		`{"signer":"SIGNER","next":10,"floor":7,"held":1,"unknown":0,"released":0,"consumed":9,"lowestHeld":9,"owner":"NODE","ownerUrl":"URL",` +
 			`"fencingToken":"NUMBER","version":"NUMBER","leaseUntil":"TIME","engine":"reliable"}`},
 }
 
@@ -72,13 +70,8 @@ func TestGoEthereumsClientCallsEveryMethod(t *testing.T) {
 	t.Parallel()
 	client := start(t).dial()
 	for _, s := range steps {
-		got := mask(t, "", call[any](t, client, s.method, s.params...))
-		var want any
-		if err := json.Unmarshal([]byte(s.want), &want); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s:\n got %v\nwant %v", s.method, got, want)
+		if got := mask(string(call[json.RawMessage](t, client, s.method, s.params...))); got != s.want {
+			t.Errorf("%s:\n got %s\nwant %s", s.method, got, s.want)
 		}
 	}
 	info := call[object](t, client, "gateway_info")
@@ -90,40 +83,16 @@ func TestGoEthereumsClientCallsEveryMethod(t *testing.T) {
 	}
 }
 
-// mask replaces what differs from run to run by a word for it, once it is seen
-// to be of the right kind.
-func mask(t *testing.T, key string, value any) any {
-	t.Helper()
-	switch v := value.(type) {
-	case object:
-		for k := range v {
-			v[k] = mask(t, k, v[k])
-		}
-	case []any:
-		for i := range v {
-			v[i] = mask(t, "", v[i])
-		}
-	case float64:
-		if v > 0 && (key == "fencingToken" || key == "version") {
-			return "NUMBER"
-		}
-	case string:
-		switch key {
-		case "signer":
-			return strings.Replace(v, signer, "SIGNER", 1)
-		case "owner":
-			return "NODE"
-		case "ownerUrl":
-			if !strings.HasPrefix(v, "ws://") {
-				t.Errorf("the owner's URL is %q", v)
-			}
-			return "URL"
-		case "heldUntil", "updatedAt", "leaseUntil":
-			if _, err := time.Parse("2006-01-02T15:04:05.000Z", v); err != nil {
-				t.Error(err)
-			}
-			return "TIME"
-		}
+// mask replaces what differs from run to run by a word for it, where it is of the right kind.
+func mask(text string) string {
+	for _, of := range []struct{ kind, word string }{
+		{`"(fencingToken|version)":[1-9]\d*`, `"$1":"NUMBER"`},
+		{`"(heldUntil|updatedAt|leaseUntil)":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`, `"$1":"TIME"`},
+		{`"owner":"[^"]+"`, `"owner":"NODE"`},
+		{`"ownerUrl":"ws://[^"]+"`, `"ownerUrl":"URL"`},
+		{`"signer":"` + signer + `"`, `"signer":"SIGNER"`},
+	} {
+		text = regexp.MustCompile(of.kind).ReplaceAllString(text, of.word)
 	}
-	return value
+	return text
 }

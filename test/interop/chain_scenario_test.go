@@ -50,12 +50,9 @@ import (
 //	pretend TX; swap TX OTHER      the first node has TX in its pool; its blocks show OTHER instead of TX
 //	lied N                         waits until the last of these lies was told N times
 type scenario struct {
+	chained
 	t      *testing.T
-	sim    *chaintest.Sim
-	proxy  *chaintest.Proxy
-	gw     *gateway
 	client *rpc.Client
-	flags  []string
 	txs    map[string]*types.Transaction
 	events chan json.RawMessage
 	seen   map[string][]string
@@ -88,20 +85,14 @@ func TestScenariosOfAChain(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			newScenario(t).run(string(text))
+			newScenario(t).run(string(get(os.ReadFile(file))(t)))
 		})
 	}
 }
 
 func newScenario(t *testing.T) *scenario {
-	s := &scenario{
-		t: t, sim: chaintest.StartSim(t, chaintest.SimConfig{Accounts: 3}),
-		txs: make(map[string]*types.Transaction), seen: make(map[string][]string),
-	}
+	s := &scenario{t: t, txs: make(map[string]*types.Transaction), seen: make(map[string][]string)}
+	s.sim = chaintest.StartSim(t, chaintest.SimConfig{Accounts: 3})
 	s.proxy = chaintest.StartProxy(t, s.sim)
 	return s
 }
@@ -146,44 +137,32 @@ func (s *scenario) do(words []string) string {
 	if r, ok := s.atChain(words); ok {
 		return r
 	}
-	if s.gw == nil {
+	if s.gateway == nil {
 		s.begin(nil)
 	}
 	return s.atGateway(words)
 }
 
 // begin starts the gateway, with quick settings, and what the scenario wants.
-func (s *scenario) begin(flags []string) {
-	chain := "eip155:" + s.sim.ChainID().String() + "=" + s.proxy.WS()
-	for _, f := range flags {
+func (s *scenario) begin(settings []string) {
+	nodes := s.proxy.WS()
+	flags := []string{"--chain-gap-after=1s", "--unknown-ttl=2s", "--sweep-interval=100ms"}
+	for _, f := range settings {
 		if f == "two" { // a second node that nothing happens to
-			chain += "," + s.sim.URL()
+			nodes += "," + s.sim.URL()
+		} else {
+			flags = append(flags, f)
 		}
 	}
-	s.flags = []string{"--chain=" + chain, "--chain-poll=50ms", "--chain-gap-after=1s", "--chain-timeout=1s", "--unknown-ttl=2s", "--sweep-interval=100ms", "--log-level=debug"}
-	for _, f := range flags {
-		if strings.HasPrefix(f, "--") {
-			s.flags = append(s.flags, f)
-		}
-	}
-	s.gw = start(s.t, s.flags...)
-	s.connect()
-}
-
-func (s *scenario) connect() {
+	flags = append(chainFlags(nodes, s.sim), append(flags, "--chain-timeout=1s")...)
+	s.gateway = start(s.t, flags...)
 	// A block from before the first that it sees shows no transactions.
-	if !s.faulty && !eventually(func() bool { return strings.Contains(s.gw.Log(), "node of the chain answers") }) {
+	if !s.faulty && !eventually(func() bool { return strings.Contains(s.Log(), "node of the chain answers") }) {
 		s.t.Fatal("the gateway does not ask its node")
 	}
-	s.client = s.gw.dial()
+	s.client = s.dial()
 	s.events = make(chan json.RawMessage, 1000)
-	if _, err := s.client.Subscribe(s.t.Context(), "nonce", s.events, "events"); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *scenario) signer(words []string) string {
-	return fmt.Sprintf("eip155:%s:%s", s.sim.ChainID(), strings.ToLower(s.account(words).Address.Hex()))
+	get(s.client.Subscribe(s.t.Context(), "nonce", s.events, "events"))(s.t)
 }
 
 func (s *scenario) account(words []string) chaintest.Account {
@@ -228,7 +207,7 @@ type answer struct {
 }
 
 func (s *scenario) atGateway(words []string) string {
-	params := map[string]any{"signer": s.signer(words)}
+	params := object{"signer": s.signerOf(s.account(words))}
 	for _, w := range words[1:] {
 		var n, a int
 		if k, _ := fmt.Sscanf(w, "%d#%d", &n, &a); k == 2 {
@@ -240,18 +219,16 @@ func (s *scenario) atGateway(words []string) string {
 	if hold := option(words, "hold", ""); hold != "" {
 		params["holdMs"] = number(hold)
 	}
-	if has(words, "first") {
-		params["recordFirst"] = true
-	}
-	if has(words, "unsent") {
-		params["unsent"] = true
+	for word, param := range map[string]string{"first": "recordFirst", "unsent": "unsent"} {
+		if has(words, word) {
+			params[param] = true
+		}
 	}
 	method := map[string]string{
 		"allocate": "nonce_allocate", "used": "nonce_markUsed", "signed": "nonce_markSigned", "release": "nonce_markRecyclable",
 		"extend": "nonce_extend", "repair": "nonce_repair", "status": "nonce_status", "list": "nonce_list",
 	}[words[0]]
-	switch words[0] {
-	case "events":
+	if words[0] == "events" {
 		return s.heard(words[1])
 	}
 	if method == "" {
@@ -266,18 +243,18 @@ func (s *scenario) atGateway(words []string) string {
 
 // reason is the stable word of a refusal, with the cause where there is one.
 func reason(err error) string {
-	if e, ok := errors.AsType[rpc.DataError](err); ok {
-		if data, ok := e.ErrorData().(map[string]any); ok {
-			word := fmt.Sprint(data["reason"])
-			for _, more := range []string{"cause", "outcome", "status"} {
-				if v, ok := data[more]; ok {
-					word += " " + fmt.Sprint(v)
-				}
-			}
-			return word
+	e, ok := errors.AsType[rpc.DataError](err)
+	if !ok {
+		return err.Error()
+	}
+	data, _ := e.ErrorData().(object)
+	word := fmt.Sprint(data["reason"])
+	for _, more := range []string{"cause", "outcome", "status"} {
+		if v, ok := data[more]; ok {
+			word += " " + fmt.Sprint(v)
 		}
 	}
-	return err.Error()
+	return word
 }
 
 func (s *scenario) told(what string, a *answer) string {
@@ -382,7 +359,7 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 			s.sim.Commit()
 		}
 	case "mining":
-		every(s.t, 500*time.Millisecond, func() { s.sim.Commit() })
+		every(s.t, 500*time.Millisecond, s.sim.Commit)
 	case "empty":
 		for range count {
 			s.sim.CommitEmpty()

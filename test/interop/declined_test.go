@@ -4,13 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,13 +22,15 @@ type decline struct {
 		Code    int
 		Message string
 	}
-	Break string // instead of an answer: refused, unresolved, cut or silent
+	Break string // instead of an answer: cut or silent; refused and unresolved come to the same as a key that is refused
 }
 
 func declines(t *testing.T) (all []decline) {
 	t.Helper()
 	text := get(os.ReadFile("../../chain/ethereum/testdata/declined.json"))(t)
-	if err := json.Unmarshal(text, &all); err != nil || len(all) == 0 {
+	err := json.Unmarshal(text, &all)
+	all = slices.DeleteFunc(all, func(d decline) bool { return d.Break == "refused" || d.Break == "unresolved" })
+	if err != nil || len(all) == 0 {
 		t.Fatal(len(all), err)
 	}
 	return all
@@ -60,59 +58,6 @@ func (d *decline) fault() chaintest.Fault {
 	return chaintest.Page(d.HTTP, header, body)
 }
 
-// way is an address of a node that declines the first transaction, which met then counts, and is
-// well afterwards. A client asks signed, where it is not empty, when the transaction is signed.
-func (d *decline) way(t *testing.T, sim *chaintest.Sim) (at, signed string, met func() int) {
-	proxy := chaintest.StartProxy(t, sim)
-	if d.Break != "refused" && d.Break != "unresolved" {
-		rule := proxy.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
-		return proxy.URL(), "", rule.Met
-	}
-	// A name that is not found comes to the same as a port that nobody listens at.
-	r := &door{t: t, addr: "127.0.0.1:0", behind: httputil.NewSingleHostReverseProxy(get(url.Parse(proxy.URL()))(t)), ended: make(chan struct{})}
-	r.open()
-	knocker := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { r.shutForAWhile() }))
-	t.Cleanup(func() {
-		knocker.Close()
-		close(r.ended)
-		r.work.Wait()
-		_ = r.server.Close()
-	})
-	return "http://" + r.addr, knocker.URL, func() int { return 1 }
-}
-
-// door is an address that is closed for a while.
-type door struct {
-	t      *testing.T
-	addr   string
-	behind http.Handler
-	ended  chan struct{}
-	work   sync.WaitGroup
-	server *http.Server
-}
-
-// open listens, at the same address as before.
-func (r *door) open() {
-	ln, err := net.Listen("tcp", r.addr)
-	if err != nil {
-		r.t.Errorf("the node's address cannot be opened: %v", err)
-		return
-	}
-	r.addr, r.server = ln.Addr().String(), &http.Server{Handler: r.behind}
-	go r.server.Serve(ln) // until it is closed
-}
-
-func (r *door) shutForAWhile() {
-	_ = r.server.Close()
-	r.work.Go(func() {
-		select {
-		case <-time.After(500 * time.Millisecond):
-			r.open()
-		case <-r.ended:
-		}
-	})
-}
-
 // chainStatus is what nonce_status says of an account on a chain.
 type chainStatus struct {
 	Next  uint64
@@ -128,21 +73,22 @@ func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
 	all := declines(t)
 	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 2 * len(all)})
 	packages := wallets(t)
-	every(t, 200*time.Millisecond, func() { sim.Commit() })
+	every(t, 200*time.Millisecond, sim.Commit)
 	for i, d := range all {
 		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()
-			alone, signedAlone, metAlone := d.way(t, sim)
-			behind, signedBehind, metBehind := d.way(t, sim)
-			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind, sim), "--chain-gap-after=1s")...)}
+			alone, behind := chaintest.StartProxy(t, sim), chaintest.StartProxy(t, sim)
+			metAlone := alone.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
+			metBehind := behind.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
+			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind.URL(), sim), "--chain-gap-after=1s")...)}
 			by, through := sim.Accounts[2*i], sim.Accounts[2*i+1]
 			to := [2]chaintest.Account{chaintest.NewAccount(1000 + 2*i), chaintest.NewAccount(1001 + 2*i)}
 			text := get(json.Marshal([]map[string]string{
-				{"url": alone, "key": keyOf(by), "to": to[0].Address.Hex(), "signed": signedAlone},
-				{"url": c.eth("http"), "key": keyOf(through), "to": to[1].Address.Hex(), "signed": signedBehind},
+				{"url": alone.URL(), "key": keyOf(by), "to": to[0].Address.Hex()},
+				{"url": c.eth("http"), "key": keyOf(through), "to": to[1].Address.Hex()},
 			}))(t)
 			told := runScript(t, packages, "payments.mjs", "WALLETS="+string(text), fmt.Sprint("CHAIN=", sim.ChainID()))
-			if metAlone() != 1 || metBehind() != 1 {
+			if metAlone.Met() != 1 || metBehind.Met() != 1 {
 				t.Fatalf("the node was not given a transaction: %s", told)
 			}
 			if !eventually(func() bool { return sim.PendingNonce(by.Address) == sim.Nonce(by.Address) }) {

@@ -16,7 +16,7 @@ import (
 	"noncegate/test/lab/tlstest"
 )
 
-// installed is a gateway that deploy/install.sh has put below a folder.
+// installed is a folder below which deploy/install.sh has put a gateway.
 type installed struct {
 	t    *testing.T
 	root string
@@ -41,23 +41,17 @@ func (h *installed) write(path, text string) {
 
 func (h *installed) read(path string) string {
 	h.t.Helper()
-	text, err := os.ReadFile(h.at(path))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return string(text)
+	return string(get(os.ReadFile(h.at(path)))(h.t))
 }
 
 // unitLine is what the unit says of a key.
 func (h *installed) unitLine(key string) string {
 	h.t.Helper()
-	for line := range strings.Lines(h.read("/etc/systemd/system/noncegate.service")) {
-		if value, ok := strings.CutPrefix(line, key+"="); ok {
-			return strings.TrimSpace(value)
-		}
+	found := regexp.MustCompile(`(?m)^` + key + `=-?(.*)$`).FindStringSubmatch(h.read("/etc/systemd/system/noncegate.service"))
+	if found == nil {
+		h.t.Fatalf("the unit does not say %s", key)
 	}
-	h.t.Fatalf("the unit does not say %s", key)
-	return ""
+	return strings.TrimSpace(found[1])
 }
 
 // command is the unit's own: its program, arguments, environment file and folder, all
@@ -65,17 +59,16 @@ func (h *installed) unitLine(key string) string {
 func (h *installed) command(args ...string) *exec.Cmd {
 	h.t.Helper()
 	below := strings.NewReplacer("/etc/noncegate", h.at("/etc/noncegate"), "/var/lib/noncegate", h.at("/var/lib/noncegate"))
-	words := strings.Fields(h.unitLine("ExecStart"))
-	if len(args) > 0 {
-		words = append(words[:1], args...)
+	program, usual, _ := strings.Cut(h.unitLine("ExecStart"), " ")
+	if len(args) == 0 {
+		args = strings.Fields(usual)
 	}
-	for i := range words[1:] {
-		words[i+1] = below.Replace(words[i+1])
+	for i := range args {
+		args[i] = below.Replace(args[i])
 	}
-	cmd := exec.Command(h.at(words[0]), words[1:]...)
-	cmd.Dir = h.at(h.unitLine("WorkingDirectory"))
-	cmd.Env = []string{raceEnv}
-	for line := range strings.Lines(h.read(strings.TrimPrefix(h.unitLine("EnvironmentFile"), "-"))) {
+	cmd := exec.Command(h.at(program), args...)
+	cmd.Dir, cmd.Env = h.at(h.unitLine("WorkingDirectory")), []string{raceEnv}
+	for line := range strings.Lines(h.read(h.unitLine("EnvironmentFile"))) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			cmd.Env = append(cmd.Env, below.Replace(line))
 		}
@@ -116,10 +109,7 @@ func TestAGatewayInstalledOnAHostIsUsedOverTLS(t *testing.T) {
 	}
 
 	cmd := h.command()
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout := get(cmd.StdoutPipe())(t)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -339,65 +338,6 @@ func TestEveryNodeOfAClusterSends(t *testing.T) {
 	if n := sim.PendingNonce(from.Address); n != 6 {
 		t.Errorf("the pool of the chain says %d", n)
 	}
-}
-
-// A program computes forty nonces and sends all at once, over one connection: those behind the
-// window are told the window until those before them are mined, and all of them are in the end.
-func TestTransactionsBehindTheWindowAreToldTheWindow(t *testing.T) {
-	t.Parallel()
-	const all, window = 40, 16
-	c := startChained(t) // with the usual window
-	client, from := c.dialEth("ws").Client(), c.sim.Accounts[0]
-	told, mining := make(chan uint64, all), make(chan struct{})
-	ctx, giveUp := context.WithCancel(t.Context())
-	defer giveUp()
-	var sends sync.WaitGroup
-	for n := range uint64(all) {
-		raw := hexutil.Bytes(c.sim.Raw(c.sim.Sign(from, chaintest.Payment{Nonce: n, To: c.sim.Accounts[1].Address})))
-		sends.Go(func() {
-			for isTold := false; ; {
-				err := client.CallContext(ctx, nil, "eth_sendRawTransaction", raw)
-				if err == nil || strings.Contains(err.Error(), "already known") || ctx.Err() != nil {
-					return
-				}
-				wait, isWindow := windowOf(err)
-				if wait == 0 { // nothing to wait for, and those behind it would wait for ever
-					t.Errorf("transaction %d: %v", n, err)
-					giveUp()
-					return
-				}
-				if isWindow && !isTold && n >= window { // one before it may come behind it, and be told the same
-					isTold = true
-					told <- n
-					<-mining
-				}
-				time.Sleep(wait)
-			}
-		})
-	}
-	for range all - window {
-		next1(t, told)
-	}
-	close(mining)
-	c.mine()
-	sends.Wait()
-	if !eventually(func() bool { return c.sim.Nonce(from.Address) == all }) {
-		t.Errorf("%d are mined, want %d", c.sim.Nonce(from.Address), all)
-	}
-}
-
-// windowOf is how long a refusal says to wait, 0 where it does not, and whether it is about the window.
-func windowOf(err error) (wait time.Duration, is bool) {
-	e, ok := errors.AsType[rpc.DataError](err)
-	if !ok {
-		return 0, false
-	}
-	data, ok := e.ErrorData().(map[string]any)
-	if !ok {
-		return 0, false
-	}
-	after, _ := data["retryAfterMs"].(float64)
-	return time.Duration(after) * time.Millisecond, data["reason"] == "hold_limit" && data["cause"] == "window"
 }
 
 // awaitNodes asks until the node knows so many live ones.

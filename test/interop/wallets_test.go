@@ -2,9 +2,9 @@ package interop
 
 import (
 	"context"
-	"embed"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
@@ -21,17 +21,10 @@ import (
 	"noncegate/test/lab/npmtest"
 )
 
-//go:embed npm/package.json npm/package-lock.json npm/.npmrc
-var walletPackages embed.FS
-
-//go:embed testdata/wallets
-var walletScripts embed.FS
-
 // wallets is a folder with the packages.
 func wallets(t *testing.T) string {
 	t.Helper()
-	source := get(fs.Sub(walletPackages, "npm"))(t)
-	return get(npmtest.Folder(t.Context(), "wallets", source))(t)
+	return get(npmtest.Folder(t.Context(), "wallets", os.DirFS("npm")))(t)
 }
 
 func keyOf(a chaintest.Account) string { return "0x" + hex.EncodeToString(crypto.FromECDSA(a.Key)) }
@@ -61,17 +54,24 @@ func TestWalletsSendThroughTheGateway(t *testing.T) {
 	}
 }
 
+// beside is a folder with files and the packages that they need.
+func beside(t *testing.T, packages string, files fs.FS, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules"))
+	for _, name := range names {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, filepath.Base(name)), get(fs.ReadFile(files, name))(t), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // runScript runs a script with node and returns what it printed.
 func runScript(t *testing.T, packages, name string, env ...string) string {
 	t.Helper()
-	dir := t.TempDir()
-	text := get(walletScripts.ReadFile("testdata/wallets/" + name))(t)
-	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	dir := beside(t, packages, os.DirFS("testdata/wallets"), name)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*scenarioTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", name)

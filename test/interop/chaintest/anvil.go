@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/rpc"
 
@@ -135,15 +136,28 @@ func (a *Anvil) fund(accounts []Account, wei *big.Int) {
 	a.must("anvil_setBalance", err)
 }
 
-// Mine mines so many blocks, the first with what is in the pool.
-func (a *Anvil) Mine(n int) {
+// Commit mines one block with what is in the pool.
+func (a *Anvil) Commit() {
 	a.t.Helper()
-	a.must("anvil_mine", a.Call(new(any), "anvil_mine", hexutil.EncodeUint64(uint64(n))))
+	a.must("anvil_mine", a.Call(new(any), "anvil_mine", "0x1"))
 }
 
 // Reorg replaces the last depth blocks by as many empty ones. Their transactions are
-// nowhere after it, not in the pool either.
-func (a *Anvil) Reorg(depth int) {
+// nowhere after it, whatever keepTxs says.
+func (a *Anvil) Reorg(depth int, keepTxs bool) {
 	a.t.Helper()
 	a.must("anvil_reorg", a.Call(new(any), "anvil_reorg", depth, []any{}))
+}
+
+// Drop has the pool lose transactions, which may be mined by now.
+func (a *Anvil) Drop(hashes ...common.Hash) {
+	for _, hash := range hashes {
+		_ = a.Call(new(any), "anvil_dropTransaction", hash)
+	}
+}
+
+// Rollback has the pool lose everything.
+func (a *Anvil) Rollback() {
+	a.t.Helper()
+	a.must("anvil_dropAllTransactions", a.Call(new(any), "anvil_dropAllTransactions"))
 }

@@ -12,26 +12,18 @@ import (
 )
 
 // Commit mines one block of what the pool can mine and makes it the head.
-func (s *Sim) Commit() common.Hash {
-	s.t.Helper()
-	return s.extend(false)
-}
+func (s *Sim) Commit() { s.extend(false) }
 
 // CommitEmpty mines one block without transactions and makes it the head; the pool keeps
 // what it has.
-func (s *Sim) CommitEmpty() common.Hash {
-	s.t.Helper()
-	return s.extend(true)
-}
+func (s *Sim) CommitEmpty() { s.extend(true) }
 
-func (s *Sim) extend(empty bool) common.Hash {
+func (s *Sim) extend(empty bool) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Settle()
-	block := s.mine(s.eth.BlockChain().CurrentBlock(), empty)
-	s.setHead(block)
-	return block.Hash()
+	s.setHead(s.mine(s.eth.BlockChain().CurrentBlock(), empty))
 }
 
 // maxReorg is for how many blocks geth keeps the states that a branch may begin at.
@@ -42,22 +34,20 @@ const maxReorg = 128
 // transactions of the replaced blocks are back in the pool, as geth has it; without it they
 // are nowhere, for which the pool is emptied and filled again: for a moment clients may see
 // the transactions in it, or nothing, and blob transactions that waited in it are lost too.
-// It returns the new head.
-func (s *Sim) Reorg(depth int, keepTxs bool) common.Hash {
+func (s *Sim) Reorg(depth int, keepTxs bool) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	base, replaced := s.below(depth)
+	var tip *types.Block
 	for range depth + 1 {
-		base = s.mine(base, true).Header()
+		tip = s.mine(base, true)
+		base = tip.Header()
 	}
-	tip, err := s.header(base.Hash())
-	s.must("reorg", err)
 	s.setHead(tip)
 	if !keepTxs {
 		s.forget(replaced)
 	}
-	return tip.Hash()
 }
 
 // below is the header so many blocks below the head, and the transactions above it.

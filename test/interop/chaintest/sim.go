@@ -1,12 +1,10 @@
 package chaintest
 
 import (
-	"fmt"
 	"math/big"
 	"sync"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/core"
 	"github.com/ethereum/go-ethereum/core/types"
 	"github.com/ethereum/go-ethereum/eth"
@@ -167,12 +165,4 @@ func (s *Sim) Settle() {
 	s.settling.Lock()
 	defer s.settling.Unlock()
 	s.must("settle the pool", s.eth.TxPool().Sync())
-}
-
-// header is the header of a block that must be there.
-func (s *Sim) header(hash common.Hash) (*types.Block, error) {
-	if block := s.eth.BlockChain().GetBlockByHash(hash); block != nil {
-		return block, nil
-	}
-	return nil, fmt.Errorf("no block %v", hash)
 }

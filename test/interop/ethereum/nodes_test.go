@@ -43,18 +43,17 @@ func everywhere(t *testing.T, test func(w *world)) {
 	for _, carrier := range []string{"http", "ws"} {
 		t.Run("geth over "+carrier, func(t *testing.T) {
 			sim := chaintest.StartSim(t, chaintest.SimConfig{})
-			test(follow(t, sim.Node, carrier, sim.Accounts, func() { sim.Commit() }))
+			test(follow(t, sim.Node, carrier, sim.Accounts, sim.Commit))
 		})
 		t.Run("anvil over "+carrier, func(t *testing.T) {
 			anvil := chaintest.StartAnvil(t, "--no-mining")
-			test(follow(t, anvil.Node, carrier, anvil.Accounts, func() { anvil.Mine(1) }))
+			test(follow(t, anvil.Node, carrier, anvil.Accounts, anvil.Commit))
 		})
 	}
 }
 
-// follow starts a Client of a node, and of more at their addresses, and waits until it
-// knows the newest block.
-func follow(t *testing.T, node *chaintest.Node, carrier string, accounts []chaintest.Account, mine func(), more ...string) *world {
+// follow starts a Client of a node, and waits until it knows the newest block.
+func follow(t *testing.T, node *chaintest.Node, carrier string, accounts []chaintest.Account, mine func()) *world {
 	t.Helper()
 	w := &world{t: t, node: node, accounts: accounts, mine: mine, heads: make(chan chain.Head, 1000), log: new(expect.Buffer)}
 	url := node.URL()
@@ -63,7 +62,7 @@ func follow(t *testing.T, node *chaintest.Node, carrier string, accounts []chain
 	}
 	var err error
 	w.Client, err = ethereum.New(ethereum.Config{
-		ID: "eip155:" + node.ChainID().String(), Nodes: append([]string{url}, more...), PollInterval: 50 * time.Millisecond, Timeout: net,
+		ID: "eip155:" + node.ChainID().String(), Nodes: []string{url}, PollInterval: 50 * time.Millisecond, Timeout: net,
 	}, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(w.log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -191,40 +190,35 @@ func TestATransactionIsFollowedFromTheSendingToTheBlock(t *testing.T) {
 		} else if v.Class != chain.Used && v.Class != chain.InPool {
 			t.Errorf("verdict %+v of a transaction that was mined, want used", v)
 		}
+		w.refusals()
 		if strings.Contains(w.log.String(), "EIP-1898") {
 			t.Errorf("the node was taken for one without counts at a block hash:\n%s", w.log)
 		}
 	})
 }
 
-func TestARefusalThatMeansNothingWasKeptIsFree(t *testing.T) {
-	everywhere(t, func(w *world) {
-		poor := chaintest.NewAccount(1000)
-		_, v := w.send(poor, chaintest.Payment{Nonce: 0})
-		w.wantClass(v, chain.Free)
-		_, v = w.send(w.accounts[0], chaintest.Payment{Nonce: 0, Bump: -100}) // no fee at all
-		if v.Class != chain.Refused && v.Class != chain.InPool {
-			w.t.Errorf("verdict %+v of a transaction without a fee", v)
-		}
-	})
-}
-
-func TestABlockThatNobodyHasHasNoCounts(t *testing.T) {
-	everywhere(t, func(w *world) {
-		at := w.Status().Head
-		at.Hash[0]++
-		if got, err := w.Counts(w.t.Context(), at, []string{name(w.accounts[0])}); !errors.Is(err, chain.ErrUnreachable) {
-			w.t.Errorf("counts %+v, %v; want ErrUnreachable", got, err)
-		}
-		if s := w.Status().Nodes[0]; !s.Up {
-			w.t.Errorf("status %+v, want up", s)
-		}
-	})
+// refusals are what leaves nothing behind: a payment of somebody who has nothing, one without a fee, and a block
+// that nobody has.
+func (w *world) refusals() {
+	_, v := w.send(chaintest.NewAccount(1000), chaintest.Payment{Nonce: 0})
+	w.wantClass(v, chain.Free)
+	_, v = w.send(w.accounts[1], chaintest.Payment{Nonce: 0, Bump: -100})
+	if v.Class != chain.Refused && v.Class != chain.InPool {
+		w.t.Errorf("verdict %+v of a transaction without a fee", v)
+	}
+	at := w.Status().Head
+	at.Hash[0]++
+	if got, err := w.Counts(w.t.Context(), at, []string{name(w.accounts[0])}); !errors.Is(err, chain.ErrUnreachable) {
+		w.t.Errorf("counts %+v, %v; want ErrUnreachable", got, err)
+	}
+	if s := w.Status().Nodes[0]; !s.Up {
+		w.t.Errorf("status %+v, want up", s)
+	}
 }
 
 func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 	sim := chaintest.StartSim(t, chaintest.SimConfig{})
-	w := follow(t, sim.Node, "ws", sim.Accounts, func() { sim.Commit() })
+	w := follow(t, sim.Node, "ws", sim.Accounts, sim.Commit)
 	from := w.accounts[0]
 	gap := w.node.SignBlob(from, chaintest.Payment{Nonce: 1})
 	if v := w.Send(t.Context(), w.node.Raw(gap)); v.Class != chain.Refused || !v.Missing {
@@ -241,12 +235,12 @@ func TestLongABlobTransactionIsTakenAndAGapOfBlobsIsNot(t *testing.T) {
 
 func TestAReorganizationOfAnvilLosesTheTransaction(t *testing.T) {
 	anvil := chaintest.StartAnvil(t, "--no-mining")
-	w := follow(t, anvil.Node, "ws", anvil.Accounts, func() { anvil.Mine(1) })
+	w := follow(t, anvil.Node, "ws", anvil.Accounts, anvil.Commit)
 	from := w.accounts[0]
 	w.block()
 	tx, _ := w.send(from, chaintest.Payment{Nonce: 0})
 	old := w.block().Latest
-	anvil.Reorg(1)
+	anvil.Reorg(1, false)
 	h := w.until(func(h chain.Head) bool { return h.Reorg != nil })
 	if h.Reorg.From != old || h.Reorg.Depth != 1 {
 		t.Errorf("head %+v with %+v, want a reorganization of one block", h, h.Reorg)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -20,177 +19,131 @@ import (
 	"noncegate/test/interop/chaintest"
 )
 
-// ground is the chain under a run, asked and changed past the proxies.
+// ground is the chain under a run, asked and changed past the proxies. A reorganization of anvil
+// loses all transactions of the blocks it replaces.
 type ground interface {
 	chaintest.Endpoint
 	ChainID() *big.Int
 	Call(result any, method string, args ...any) error
 	Sign(from chaintest.Account, p chaintest.Payment) *types.Transaction
 	Nonce(account common.Address) uint64
+	Receipt(hash common.Hash) *types.Receipt
 	Head() (uint64, common.Hash)
-
-	commit()                       // makes a block of what the pool has
-	reorg(depth int, keepTxs bool) // replaces blocks; where it can, their transactions return to the pool
-	drop(hash common.Hash)         // has the pool lose a transaction
-	rollback()                     // has the pool lose everything
+	Commit()
+	Reorg(depth int, keepTxs bool)
+	Drop(hashes ...common.Hash)
+	Rollback()
 }
 
-// geth is go-ethereum's node.
-type geth struct{ *chaintest.Sim }
-
-func (g geth) commit()                       { g.Commit() }
-func (g geth) reorg(depth int, keepTxs bool) { g.Reorg(depth, keepTxs) }
-func (g geth) drop(hash common.Hash)         { g.Drop(hash) }
-func (g geth) rollback()                     { g.Rollback() }
-
-// anvil is Foundry's node. A reorg there loses all transactions of the blocks it replaces.
-type anvil struct{ *chaintest.Anvil }
-
-func (a anvil) commit()                 { a.Mine(1) }
-func (a anvil) reorg(depth int, _ bool) { a.Reorg(depth) }
-func (a anvil) drop(hash common.Hash)   { _ = a.Call(new(any), "anvil_dropTransaction", hash) } // it may be mined by now
-func (a anvil) rollback()               { _ = a.Call(new(any), "anvil_dropAllTransactions") }
+// finalDepth is how far a block must be below the head until nothing replaces it here.
+const finalDepth = 8
 
 // startGround starts the chain of a run with its accounts.
 func startGround(h *host, cfg Config) (ground, []chaintest.Account) {
 	switch cfg.Chain {
 	case "geth":
 		sim := chaintest.StartSim(h, chaintest.SimConfig{Accounts: cfg.Accounts, FinalLag: finalDepth})
-		return geth{sim}, sim.Accounts
+		return sim, sim.Accounts
 	case "anvil":
 		// Two epochs below the head are final.
-		a := chaintest.StartAnvil(h, "--no-mining", "--slots-in-an-epoch=4")
+		a := chaintest.StartAnvil(h, "--no-mining", fmt.Sprint("--slots-in-an-epoch=", finalDepth/2))
 		if cfg.Accounts > len(a.Accounts) {
 			h.Fatalf("--accounts %d: anvil has %d", cfg.Accounts, len(a.Accounts))
 		}
-		a.Mine(1)
-		return anvil{a}, a.Accounts[:cfg.Accounts]
+		a.Commit()
+		return a, a.Accounts[:cfg.Accounts]
 	}
 	h.Fatalf("--chain %s: want geth or anvil", cfg.Chain)
 	return nil, nil
 }
 
-// finalDepth is how far a block must be below the head until nothing replaces it here.
-const finalDepth = 8
+// count is how many nonces of an account are used, and how many of them for good.
+type count struct{ latest, final uint64 }
 
-// block is a block as a node gives it.
-type block struct {
-	Number       hexutil.Uint64
-	Hash         common.Hash
-	Transactions []struct {
-		Hash  common.Hash
-		From  common.Address
-		Nonce hexutil.Uint64
-		Input hexutil.Bytes
-	}
-}
-
-// use is the transaction that used a nonce.
-type use struct {
-	hash  common.Hash
-	block uint64
-}
-
-// view is the canonical chain as workers follow it: which transaction used which nonce of
-// which account, and how often each payment is there. It asks the node itself, past the
-// proxies. Its methods may be called from any goroutine.
-type view struct {
-	ground
-	all      []chaintest.Account
-	accounts map[common.Address]int
-
-	mu     sync.Mutex // guards what follows
-	blocks []*block   // by number
-	uses   []map[uint64]use
-	paid   map[uint64]int
-	first  map[uint64]time.Time // when each payment was seen first
-}
-
-func newView(on ground, accounts []chaintest.Account) *view {
-	v := &view{ground: on, all: accounts, accounts: make(map[common.Address]int),
-		paid: make(map[uint64]int), first: make(map[uint64]time.Time)}
-	for i, a := range accounts {
-		v.accounts[a.Address] = i
-		v.uses = append(v.uses, make(map[uint64]use))
-	}
-	return v
-}
-
-// update follows the chain to its head, over a reorg too.
-func (v *view) update() error {
-	number, _ := v.Head()
-	var fresh []*block // newest first
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for n := int(number); n >= 0; n-- {
-		var b *block
-		err := v.Call(&b, "eth_getBlockByNumber", hexutil.EncodeUint64(uint64(n)), true)
-		if err == nil && b == nil {
-			err = errors.New("it is not there")
-		}
+// recount asks the node itself how far each account is.
+func (s *soak) recount() error {
+	fresh := make([]count, len(s.accounts))
+	for i, a := range s.accounts {
+		var latest, final hexutil.Uint64
+		err := errors.Join(s.chain.Call(&latest, counts, a.Address, "latest"), s.chain.Call(&final, counts, a.Address, "finalized"))
 		if err != nil {
-			return fmt.Errorf("read block %d: %w", n, err)
+			return fmt.Errorf("count of %v: %w", a.Address, err)
 		}
-		if n < len(v.blocks) && v.blocks[n].Hash == b.Hash {
-			break
-		}
-		fresh = append(fresh, b)
+		fresh[i] = count{uint64(latest), uint64(final)}
 	}
-	for len(v.blocks) > int(number)+1-len(fresh) {
-		v.addLocked(v.blocks[len(v.blocks)-1], -1)
-		v.blocks = v.blocks[:len(v.blocks)-1]
-	}
-	for i := len(fresh) - 1; i >= 0; i-- {
-		v.addLocked(fresh[i], 1)
-		v.blocks = append(v.blocks, fresh[i])
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts = fresh
 	return nil
 }
 
-// addLocked counts the transactions of a block by times more.
-func (v *view) addLocked(b *block, times int) {
-	for _, tx := range b.Transactions {
-		if id, ok := paymentOf(tx.Input); ok {
-			v.paid[id] += times
-			if _, ok := v.first[id]; !ok {
-				v.first[id] = time.Now()
+// countOf is what the last block left of an account.
+func (s *soak) countOf(account int) count {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[account]
+}
+
+// isMined reports whether one of the transactions is in a block.
+func (s *soak) isMined(txs []*types.Transaction) bool {
+	for _, tx := range txs {
+		if s.chain.Receipt(tx.Hash()) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// found is what the whole chain says: the nonces that each account has used, and how often each
+// payment was executed.
+type found struct {
+	uses []map[uint64]bool
+	paid map[uint64]int
+}
+
+// read reads the chain from its head to its beginning.
+func (s *soak) read() (f found, err error) {
+	f = found{make([]map[uint64]bool, len(s.accounts)), make(map[uint64]int)}
+	for i := range f.uses {
+		f.uses[i] = make(map[uint64]bool)
+	}
+	for n, _ := s.chain.Head(); ; n-- {
+		var block *struct {
+			Transactions []struct {
+				From  common.Address
+				Nonce hexutil.Uint64
+				Input hexutil.Bytes
 			}
 		}
-		account, ok := v.accounts[tx.From]
-		switch {
-		case !ok:
-		case times > 0:
-			v.uses[account][uint64(tx.Nonce)] = use{tx.Hash, uint64(b.Number)}
-		default:
-			delete(v.uses[account], uint64(tx.Nonce))
+		if err := s.chain.Call(&block, "eth_getBlockByNumber", hexutil.EncodeUint64(n), true); err != nil || block == nil {
+			return f, fmt.Errorf("read block %d: %w", n, err)
+		}
+		for _, tx := range block.Transactions {
+			if id, ok := paymentOf(tx.Input); ok {
+				f.paid[id]++
+			}
+			if account, ok := s.byAddress[tx.From]; ok {
+				f.uses[account][uint64(tx.Nonce)] = true
+			}
+		}
+		if n == 0 {
+			return f, nil
 		}
 	}
 }
 
-// used says which transaction used a nonce, and whether that is final.
-func (v *view) used(account int, nonce uint64) (hash common.Hash, final, ok bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	u, ok := v.uses[account][nonce]
-	return u.hash, ok && u.block+finalDepth < uint64(len(v.blocks)), ok
-}
-
-// height is the number of the head.
-func (v *view) height() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.blocks) - 1
-}
+const payloadBegins = "payment "
 
 // payload is what the transaction of a payment carries.
-func payload(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte("payment "), id) }
+func payload(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte(payloadBegins), id) }
 
 // paymentOf reads a payload.
 func paymentOf(input []byte) (id uint64, ok bool) {
-	if len(input) != 16 || string(input[:8]) != "payment " {
+	number, ok := strings.CutPrefix(string(input), payloadBegins)
+	if !ok || len(number) != 8 {
 		return 0, false
 	}
-	return binary.BigEndian.Uint64(input[8:]), true
+	return binary.BigEndian.Uint64([]byte(number)), true
 }
 
 // sendTimeout is how long a worker waits for a node.
@@ -207,27 +160,23 @@ const (
 )
 
 // said is what the words of a node mean.
-var said = []struct {
-	words string
-	out   outcome
-}{
-	{"already known", accepted},
-	{"nonce too low", passed},
-	{"replacement transaction underpriced", passed},
-	{"future transaction tries to replace pending", passed},
-	{"rate limited", refused},
+var said = map[string]outcome{
+	"already known":                               accepted,
+	"nonce too low":                               passed,
+	"replacement transaction underpriced":         passed,
+	"future transaction tries to replace pending": passed,
+	"rate limited":                                refused,
+	http.StatusText(http.StatusTooManyRequests):   refused,
 }
 
 // nodes are the chain's nodes as workers reach them: through the proxies.
 type nodes []*rpc.Client
 
-func dialNodes(h *host, urls ...string) (ns nodes) {
-	for _, url := range urls {
+func dialNodes(h *host, proxies []*chaintest.Proxy) (ns nodes) {
+	for _, p := range proxies {
 		transport := &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}
-		client, err := rpc.DialOptions(h.ctx, url, rpc.WithHTTPClient(&http.Client{Transport: transport}))
-		if err != nil {
-			h.Fatalf("%s: %v", url, err)
-		}
+		client, err := rpc.DialOptions(h.ctx, p.URL(), rpc.WithHTTPClient(&http.Client{Transport: transport}))
+		h.must(err)
 		h.Cleanup(client.Close)
 		ns = append(ns, client)
 	}
@@ -244,7 +193,7 @@ func (ns nodes) send(ctx context.Context, tx *types.Transaction, all bool) (out 
 	first := rand.IntN(len(ns))
 	for i := range ns {
 		ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-		out = judge(ns[(first+i)%len(ns)].CallContext(ctx, new(common.Hash), "eth_sendRawTransaction", hexutil.Bytes(raw)))
+		out = judge(ns[(first+i)%len(ns)].CallContext(ctx, new(common.Hash), send, hexutil.Bytes(raw)))
 		cancel()
 		if out != refused && !all {
 			return out
@@ -258,15 +207,9 @@ func judge(err error) outcome {
 	if err == nil {
 		return accepted
 	}
-	if status, ok := errors.AsType[rpc.HTTPError](err); ok {
-		if status.StatusCode == http.StatusTooManyRequests {
-			return refused
-		}
-		return unknown
-	}
-	for _, known := range said {
-		if strings.Contains(strings.ToLower(err.Error()), known.words) {
-			return known.out
+	for words, out := range said {
+		if strings.Contains(strings.ToLower(err.Error()), strings.ToLower(words)) {
+			return out
 		}
 	}
 	return unknown

@@ -142,18 +142,15 @@ func renameTransactions(value any) any {
 
 // haunt has one thing after the other go wrong with a node, which is well for a while in between,
 // until it is calm.
-func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []trouble, well, ill [2]time.Duration) {
-	for s.chain.height() <= maxLag {
-		if !sleep(s.chaos, s.cfg.BlockTime) {
-			return
-		}
+func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []trouble, well, ill time.Duration) {
+	for s.height() <= maxLag && sleep(s.chaos, s.cfg.BlockTime) {
 	}
-	for sleep(s.chaos, between(r, well[0], well[1])) {
+	for sleep(s.chaos, between(r, well/8, well)) {
 		t := all[r.IntN(len(all))]
-		s.count("troubles of nodes")
+		s.happens("troubles of nodes")
 		s.detail("%s: %s", node, t.name)
 		t.begin(p)
-		sleep(s.chaos, between(r, ill[0], ill[1]))
+		sleep(s.chaos, between(r, ill/4, ill))
 		p.Clear()
 		if t.end != nil {
 			t.end(p)
@@ -161,53 +158,50 @@ func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []troubl
 	}
 }
 
+// lie has a node lie from when the gateways know all accounts: where a new one begins each node
+// decides alone, by what it has in its pool.
+func (s *soak) lie(p *chaintest.Proxy) {
+	for s.ledger.accounts() < s.cfg.Accounts && sleep(s.chaos, s.cfg.BlockTime) {
+	}
+	s.haunt("the node that lies", p, s.draws(150), lies, 3*time.Second, 8*time.Second)
+}
+
 // mine makes a block each second until the run ends, and follows it. In between, while
 // things go wrong, the pool loses a transaction, all of them, or some blocks are replaced.
 func (s *soak) mine() {
 	r := s.draws(200)
-	tick := time.NewTicker(s.cfg.BlockTime)
-	defer tick.Stop()
-	for n := 1; ; n++ {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := s.host.try(func() { s.block(r, n) }); err != nil {
+	for sleep(s.ctx, s.cfg.BlockTime) {
+		if err := s.try(func() { s.block(r) }); err != nil {
 			s.Logf("the chain: %v", err)
 		}
-		if err := s.chain.update(); err != nil && s.ctx.Err() == nil {
-			s.Fatalf("%v", err)
+		if err := s.recount(); err != nil && s.ctx.Err() == nil {
+			s.must(err)
 		}
 	}
 }
 
-func (s *soak) block(r *rand.Rand, n int) {
-	what := r.IntN(60)
-	if s.chaos.Err() != nil || n < 2*finalDepth {
-		what = 59
-	}
-	switch what {
-	case 0: // some blocks are replaced
-		s.count("reorgs")
-		depth, keep := 1+r.IntN(3), r.IntN(3) > 0
-		s.detail("a reorg of %d blocks, transactions kept: %t", depth, keep)
-		s.chain.reorg(depth, keep)
-		return
-	case 1, 2, 3, 4, 5:
-		if hash, ok := s.anyPending(r); ok {
-			s.count("losses of the pool")
-			s.detail("the pool loses %v", hash)
-			s.chain.drop(hash)
-		}
-	case 6:
-		if r.IntN(4) == 0 {
-			s.count("losses of the pool")
+func (s *soak) block(r *rand.Rand) {
+	if s.chaos.Err() == nil && s.height() > 2*finalDepth {
+		switch what := r.IntN(240); {
+		case what < 4: // some blocks are replaced
+			s.happens("reorgs")
+			depth, keep := 1+r.IntN(3), r.IntN(3) > 0
+			s.detail("a reorg of %d blocks, transactions kept: %t", depth, keep)
+			s.chain.Reorg(depth, keep)
+			return
+		case what < 24:
+			if hash, ok := s.anyPending(r); ok {
+				s.happens("losses of the pool")
+				s.detail("the pool loses %v", hash)
+				s.chain.Drop(hash)
+			}
+		case what < 25:
+			s.happens("losses of the pool")
 			s.detail("the pool loses everything")
-			s.chain.rollback()
+			s.chain.Rollback()
 		}
 	}
-	s.chain.commit()
+	s.chain.Commit()
 }
 
 // anyPending draws a transaction of the pool.
@@ -223,4 +217,9 @@ func (s *soak) anyPending(r *rand.Rand) (common.Hash, bool) {
 		}
 	}
 	return common.Hash{}, false
+}
+
+func (s *soak) height() uint64 {
+	number, _ := s.chain.Head()
+	return number
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -18,9 +19,11 @@ type host struct {
 	began  time.Time
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows, and out
+	lock     sync.Mutex // guards cleanups and out
 	cleanups []func()
 }
+
+var errEnded = errors.New("the run has ended")
 
 // fatal is what Fatalf panics with.
 type fatal struct{ error }
@@ -36,24 +39,23 @@ func (h *host) Context() context.Context { return h.ctx }
 
 // Logf writes a line that begins with the seconds since the start.
 func (h *host) Logf(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.lock.Lock()
+	defer h.lock.Unlock()
 	fmt.Fprintf(h.out, "%6.1f  %s\n", time.Since(h.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // Fatalf ends what calls it; within spawn, that ends the run.
 func (h *host) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
 
-// must is Fatalf where there is an error.
 func (h *host) must(err error) {
 	if err != nil {
-		h.Fatalf("%v", err)
+		panic(fatal{err})
 	}
 }
 
 func (h *host) Cleanup(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.lock.Lock()
+	defer h.lock.Unlock()
 	h.cleanups = append(h.cleanups, f)
 }
 
@@ -69,12 +71,12 @@ func (h *host) closing(what string, end func() error) {
 // try runs f and returns what Fatalf was called with in it.
 func (h *host) try(f func()) (err error) {
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case fatal:
-			err = r.error
-		default:
-			panic(r)
+		if r := recover(); r != nil {
+			f, ok := r.(fatal)
+			if !ok {
+				panic(r)
+			}
+			err = f.error
 		}
 	}()
 	f()
@@ -90,23 +92,26 @@ func (h *host) spawn(f func()) {
 	})
 }
 
-// close ends the goroutines and then everything else, the newest first.
-func (h *host) close() {
+// close ends the goroutines and then everything else, the newest first, and returns what ended
+// the run before.
+func (h *host) close() error {
 	h.cancel(errEnded)
 	h.wg.Wait()
 	for _, f := range slices.Backward(h.cleanups) { // nobody adds to them any more
 		f()
 	}
+	if cause := context.Cause(h.ctx); cause != errEnded {
+		return cause
+	}
+	return nil
 }
 
 // sleep waits, and reports whether the context still stands.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }

@@ -20,7 +20,7 @@ type payment struct {
 	owner      int // the worker that has it; nobody: it waits
 	notBefore  time.Time
 	done       bool
-	came       time.Time
+	came, seen time.Time // seen: first in a block
 }
 
 const nobody = -1
@@ -29,12 +29,11 @@ const nobody = -1
 type state int
 
 const (
-	prepared  state = iota // signed, given to nobody yet
-	sending                // may have been given to a node
-	void                   // given to nobody, and never will be
-	dead                   // its nonce was used by another transaction, for good
-	mined                  // on the chain, for good
-	abandoned              // its worker has given it up although a node may have it
+	prepared state = iota // signed, given to nobody yet
+	sending               // may have been given to a node
+	void                  // given to nobody, and never will be
+	dead                  // its nonce was used by another transaction, for good
+	mined                 // on the chain, for good
 )
 
 // entry is a line of the journal: a signed transaction and its replacements, all of one
@@ -70,13 +69,13 @@ type ledger struct {
 	all     []*payment
 	waiting []*payment
 	undone  int
-	changed chan struct{} // closed and replaced when a payment comes to wait
+	used    map[int]bool // accounts that an entry is of
 	byOwner map[int][]*entry
 	byNonce map[place][]*entry
 }
 
 func newLedger() *ledger {
-	return &ledger{changed: make(chan struct{}), byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}
+	return &ledger{used: make(map[int]bool), byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}
 }
 
 func (l *ledger) locked(f func()) {
@@ -92,50 +91,30 @@ func (l *ledger) add(account int) *payment {
 	p := &payment{id: uint64(len(l.all) + 1), account: account, owner: nobody, came: time.Now()}
 	l.all = append(l.all, p)
 	l.undone++
-	l.waitLocked(p)
+	l.waiting = append(l.waiting, p)
 	return p
 }
 
-func (l *ledger) waitLocked(p *payment) {
-	l.waiting = append(l.waiting, p)
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
 // take gives a payment to a worker and counts its runs; nil when the context has ended.
-func (l *ledger) take(ctx context.Context, worker int) *payment {
-	for ctx.Err() == nil {
-		p, wait, changed := l.next(worker)
-		if p != nil {
-			return p
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
+func (l *ledger) take(ctx context.Context, worker int) (p *payment) {
+	for p == nil && sleep(ctx, 20*time.Millisecond) {
+		l.locked(func() { p = l.nextLocked(worker) })
 	}
-	return nil
+	return p
 }
 
-// next is a payment that may begin, or how long none will.
-func (l *ledger) next(worker int) (*payment, time.Duration, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now, wait := time.Now(), time.Second
-	for i, p := range l.waiting {
-		if until := p.notBefore.Sub(now); until > 0 {
-			wait = min(wait, until)
-			continue
-		}
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		p.owner = worker
-		p.runs++
-		return p, 0, l.changed
+// nextLocked is a payment that may begin.
+func (l *ledger) nextLocked(worker int) *payment {
+	now := time.Now()
+	i := slices.IndexFunc(l.waiting, func(p *payment) bool { return !p.notBefore.After(now) })
+	if i < 0 {
+		return nil
 	}
-	return nil, wait, l.changed
+	p := l.waiting[i]
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	p.owner = worker
+	p.runs++
+	return p
 }
 
 // back has a payment wait again that has no transaction which may still be mined. newID: with
@@ -152,7 +131,7 @@ func (l *ledger) backLocked(p *payment, newID bool, after time.Duration) {
 		p.generation++
 	}
 	p.owner, p.notBefore = nobody, time.Now().Add(after)
-	l.waitLocked(p)
+	l.waiting = append(l.waiting, p)
 }
 
 // size is how many payments there are, how many of them are not done, and how many wait.
@@ -163,17 +142,22 @@ func (l *ledger) size() (all, undone, waiting int) {
 }
 
 // isDone says whether a payment is on the chain for good.
-func (l *ledger) isDone(p *payment) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return p.done
+func (l *ledger) isDone(p *payment) (done bool) {
+	l.locked(func() { done = p.done })
+	return done
+}
+
+// accounts is how many have a transaction in the journal.
+func (l *ledger) accounts() (n int) {
+	l.locked(func() { n = len(l.used) })
+	return n
 }
 
 // write makes an entry of a transaction that is about to be sent.
 func (l *ledger) write(e *entry, tx *types.Transaction) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.txs, e.written, e.busy = []*types.Transaction{tx}, time.Now(), true
+	e.txs, e.written, e.busy, l.used[e.account] = []*types.Transaction{tx}, time.Now(), true, true
 	l.byOwner[e.owner] = append(l.byOwner[e.owner], e)
 	at := place{e.account, tx.Nonce()}
 	l.byNonce[at] = append(l.byNonce[at], e)
@@ -182,10 +166,9 @@ func (l *ledger) write(e *entry, tx *types.Transaction) *entry {
 
 // toSend says that the entry is given to a node from now on, and returns its newest
 // transaction; nil where that must not be.
-func (l *ledger) toSend(e *entry) *types.Transaction {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return e.toSendLocked()
+func (l *ledger) toSend(e *entry) (tx *types.Transaction) {
+	l.locked(func() { tx = e.toSendLocked() })
+	return tx
 }
 
 func (e *entry) toSendLocked() *types.Transaction {
@@ -198,20 +181,19 @@ func (e *entry) toSendLocked() *types.Transaction {
 }
 
 // toRepair is toSend of the entry of a nonce that is best known; nil where nobody has one.
-func (l *ledger) toRepair(at place, known []string) (*entry, *types.Transaction) {
+func (l *ledger) toRepair(at place, known []string) (best *entry, tx *types.Transaction) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var best *entry
 	for _, e := range l.byNonce[at] {
 		isKnown := slices.ContainsFunc(e.txs, func(tx *types.Transaction) bool { return slices.Contains(known, tx.Hash().Hex()) })
 		if e.open() && (best == nil || isKnown) {
 			best = e
 		}
 	}
-	if best == nil {
-		return nil, nil
+	if best != nil {
+		tx = best.toSendLocked()
 	}
-	return best, best.toSendLocked()
+	return best, tx
 }
 
 // drop makes an entry void that was given to nobody. With refused it was given to nodes,
@@ -237,6 +219,15 @@ func (l *ledger) end(e *entry, s state) {
 	case s == dead:
 		l.backLocked(e.payment, true, 0)
 	}
+}
+
+// saw notes that a payment is in a block.
+func (l *ledger) saw(p *payment) {
+	l.locked(func() {
+		if p.seen.IsZero() {
+			p.seen = time.Now()
+		}
+	})
 }
 
 // crashed has all entries of a worker that were not sent be orphans, and those of its payments

@@ -27,12 +27,11 @@ func main() {
 func command(ctx context.Context) (code int, err error) {
 	cfg := defaultConfig()
 	who := flag.String("who", "gateway",
-		"where nonces come from, with commas between: gateway, viem, ethers, redis; NAME+fresh sends again with a new nonce")
+		"where nonces come from, with commas between: gateway, viem, ethers, redis")
 	file := flag.String("report", "", "write the reports to this file as JSON")
 	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
 	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
-	flag.StringVar(&cfg.Lie, "lie", "", "it tells only lies whose names have this text")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")
 	flag.IntVar(&cfg.Accounts, "accounts", cfg.Accounts, "accounts that pay")
@@ -45,13 +44,12 @@ func command(ctx context.Context) (code int, err error) {
 
 	var reports []*Report
 	first := cfg.Seed
-	for name := range strings.SplitSeq(*who, ",") {
-		cfg.Who, cfg.Fresh = strings.CutSuffix(name, "+fresh")
+	for cfg.Who = range strings.SplitSeq(*who, ",") {
 		for i := range *runs {
 			cfg.Seed = first + uint64(i)
 			report, err := run(ctx, cfg, os.Stderr)
 			if err != nil {
-				return 0, fmt.Errorf("%s: %w", name, err)
+				return 0, fmt.Errorf("%s: %w", cfg.Who, err)
 			}
 			report.WriteText(os.Stdout)
 			reports = append(reports, report)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,27 +50,31 @@ func (s *soak) pool() (pending, queued pool) {
 	return content.Pending, content.Queued
 }
 
-// look reads the whole chain again and says what is there.
+// look reads the whole chain and says what is there.
 func (s *soak) look(drained bool) *Report {
 	r := &Report{Who: s.cfg.name(), Seed: s.cfg.Seed, Seconds: s.cfg.Duration.Seconds(), Accounts: s.cfg.Accounts, Violations: []string{}}
-	fresh := newView(s.chain.ground, s.chain.all)
-	s.must(fresh.update())
-	s.countPayments(r, fresh)
+	is, err := s.read()
+	s.must(err)
+	s.countPayments(r, is.paid)
 	pending, queued := s.pool()
-	for account, a := range s.chain.all {
-		s.lookAt(r, account, fresh.uses[account], len(pending[a.Address])+len(queued[a.Address]))
-		r.Gaps += missing(fresh.uses[account], queued[a.Address])
+	for account, a := range s.accounts {
+		s.lookAt(r, account, is.uses[account], len(pending[a.Address])+len(queued[a.Address]))
+		r.Gaps += missing(is.uses[account], queued[a.Address])
 	}
-	if s.gateways != nil {
-		s.lookAtGateway(r)
-		r.Violations = append(r.Violations, s.gateways.stop()...)
+	if len(s.gateways) > 0 {
+		s.lookAtGateways(r)
+	}
+	for _, g := range s.gateways {
+		if err := g.stop(); err != nil {
+			r.violate("%v", err)
+		}
 	}
 	if !drained {
 		r.violate("not everything has come to an end in time")
 	}
-	s.noteMu.Lock()
+	s.mu.Lock()
 	r.Violations, r.Happened = append(r.Violations, s.oopses...), maps.Clone(s.happened)
-	s.noteMu.Unlock()
+	s.mu.Unlock()
 	r.ByHand = "nothing"
 	if wrong := r.NotExecuted + r.Doubled; r.Stuck > 0 || wrong > 0 {
 		r.ByHand = fmt.Sprintf("%d accounts, %d payments", r.Stuck, wrong)
@@ -82,28 +87,26 @@ func (r *Report) violate(format string, args ...any) {
 }
 
 // countPayments compares the ledger with the chain.
-func (s *soak) countPayments(r *Report, chain *view) {
+func (s *soak) countPayments(r *Report, paid map[uint64]int) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	s.chain.mu.Lock()
-	defer s.chain.mu.Unlock()
 	r.Payments = len(s.ledger.all)
 	var waits []float64
 	for _, p := range s.ledger.all {
-		if at, ok := s.chain.first[p.id]; ok {
-			waits = append(waits, at.Sub(p.came).Seconds())
+		if !p.seen.IsZero() {
+			waits = append(waits, p.seen.Sub(p.came).Seconds())
 		}
-		times := chain.paid[p.id]
-		switch {
-		case times == 0:
+		switch times := paid[p.id]; times {
+		case 0:
 			r.NotExecuted++
 			r.violate("payment %d of account %d was not executed", p.id, p.account)
-			continue
-		case times > 1:
+		case 1:
+			r.Executed++
+		default:
+			r.Executed++
 			r.Doubled++
 			r.violate("payment %d of account %d was executed %d times", p.id, p.account, times)
 		}
-		r.Executed++
 	}
 	if n := len(waits); n > 0 {
 		slices.Sort(waits)
@@ -112,10 +115,10 @@ func (s *soak) countPayments(r *Report, chain *view) {
 }
 
 // lookAt judges one account by the chain: it is stuck when a transaction waits in the pool.
-func (s *soak) lookAt(r *Report, account int, uses map[uint64]use, waiting int) {
-	count := s.chain.Nonce(s.chain.all[account].Address)
+func (s *soak) lookAt(r *Report, account int, uses map[uint64]bool, waiting int) {
+	count := s.chain.Nonce(s.accounts[account].Address)
 	for n := range count {
-		if _, ok := uses[n]; !ok {
+		if !uses[n] {
 			r.violate("account %d: nonce %d is used by no transaction", account, n)
 		}
 	}
@@ -129,19 +132,17 @@ func (s *soak) lookAt(r *Report, account int, uses map[uint64]use, waiting int) 
 }
 
 // missing is how many nonces are missing below the highest that waits in the pool.
-func missing(uses map[uint64]use, queued map[string]struct{ Hash common.Hash }) int {
-	var highest uint64
+func missing(uses map[uint64]bool, queued map[string]struct{ Hash common.Hash }) int {
+	highest := 0
 	for text := range queued {
-		var n uint64
-		if _, err := fmt.Sscan(text, &n); err == nil {
-			highest = max(highest, n+1)
-		}
+		n, _ := strconv.Atoi(text) // it is the node's own
+		highest = max(highest, n+1)
 	}
-	return max(0, int(highest)-len(uses)-len(queued))
+	return max(0, highest-len(uses)-len(queued))
 }
 
-// lookAtGateway compares what the gateway says with the chain.
-func (s *soak) lookAtGateway(r *Report) {
+// lookAtGateways compares what the gateways say with the chain.
+func (s *soak) lookAtGateways(r *Report) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
 	c, err := s.dialGateways(ctx, 0)
@@ -150,7 +151,7 @@ func (s *soak) lookAtGateway(r *Report) {
 		return
 	}
 	defer c.Close()
-	for account, a := range s.chain.all {
+	for account, a := range s.accounts {
 		status, err := c.Status(ctx, s.signer(account))
 		for err == nil && status.Chain == nil && sleep(ctx, 100*time.Millisecond) {
 			status, err = c.Status(ctx, s.signer(account)) // it has not asked the chain for this one yet
@@ -159,10 +160,11 @@ func (s *soak) lookAtGateway(r *Report) {
 			r.violate("status of account %d: %v", account, err)
 			continue
 		}
-		count := s.chain.Nonce(a.Address)
-		if uint64(status.Next) != count || status.Held+status.Unknown+status.Released > 0 {
-			r.violate("account %d: the chain's count is %d, the gateway has next %d, held %d, unknown %d, released %d", account, count,
-				status.Next, status.Held, status.Unknown, status.Released)
+		count := int64(s.chain.Nonce(a.Address))
+		if status.Next != count || status.Held+status.Unknown+status.Released > 0 || status.Chain == nil ||
+			status.Chain.Mined != count || status.Chain.Gap != nil {
+			r.violate("account %d: the chain's count is %d, the gateway has next %d, held %d, unknown %d, released %d, and of the chain %+v",
+				account, count, status.Next, status.Held, status.Unknown, status.Released, status.Chain)
 		}
 		list, err := c.List(ctx, wire.ListParams{Signer: s.signer(account)})
 		if err != nil {
@@ -172,9 +174,6 @@ func (s *soak) lookAtGateway(r *Report) {
 			if row.TxHash == noHash || slices.Contains(row.TxHashes, noHash) {
 				r.violate("nonce %d of account %d is listed with a transaction that there is not", row.Nonce, account)
 			}
-		}
-		if status.Chain == nil || uint64(status.Chain.Mined) != count || status.Chain.Gap != nil {
-			r.violate("account %d: the chain's count is %d, the gateway says %+v", account, count, status.Chain)
 		}
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 
+	"noncegate/client"
 	"noncegate/test/interop/chaintest"
 )
 
@@ -20,20 +20,14 @@ type Config struct {
 	Who       string // gateway, viem, ethers or redis
 	Chain     string // geth or anvil
 	Liar      bool   // the gateway has a third node, which lies at times
-	Lie       string // what the names of its lies have
 	Duration  time.Duration
 	Seed      uint64
 	Accounts  int
 	KillEvery time.Duration // how long a gateway lives, about
 	BlockTime time.Duration
-
-	// Of sources other than the gateway. Fresh: a payment whose sending has failed is tried
-	// again with another nonce, as programs do that keep no journal.
-	Fresh bool
-
-	Gateway string // its program; built when empty
-	Logs    string // a folder for the gateways' logs; none when empty
-	Verbose bool
+	Gateway   string // its program; built when empty
+	Logs      string // a folder for the gateways' logs; none when empty
+	Verbose   bool
 }
 
 // defaultConfig is the settings of a full run.
@@ -42,6 +36,14 @@ func defaultConfig() Config {
 		Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50,
 		KillEvery: 20 * time.Second, BlockTime: time.Second,
 	}
+}
+
+// name is how a run is called in the table.
+func (c Config) name() string {
+	if c.Who == "gateway" {
+		return "Noncegate"
+	}
+	return c.Who
 }
 
 const (
@@ -59,26 +61,28 @@ const (
 // soak is a run.
 type soak struct {
 	*host
-	cfg      Config
-	chain    *view
-	nodes    nodes
-	ledger   *ledger
-	gateways *gateways // nil without
-	managers *managers // nil with gateways
+	cfg       Config
+	chain     ground
+	accounts  []chaintest.Account
+	byAddress map[common.Address]int
+	nodes     nodes
+	ledger    *ledger
+	gateways  []*gateway // none with managers
+	managers  *managers
 
 	chaos  context.Context // ends when things are to be calm
 	toCalm context.CancelFunc
-	calm   atomic.Bool
 
-	noteMu   sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows
+	counts   []count    // of the accounts
 	happened map[string]int
 	oopses   []string // what must not happen, and is no matter of the chain
 }
 
-// count counts by name.
-func (s *soak) count(name string) {
-	s.noteMu.Lock()
-	defer s.noteMu.Unlock()
+// happens counts by name.
+func (s *soak) happens(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.happened[name]++
 }
 
@@ -86,8 +90,8 @@ func (s *soak) count(name string) {
 func (s *soak) oops(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.Logf("MUST NOT HAPPEN: %s", text)
-	s.noteMu.Lock()
-	defer s.noteMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.oopses = append(s.oopses, text)
 }
 
@@ -102,44 +106,32 @@ func (s *soak) detail(format string, args ...any) {
 func run(ctx context.Context, cfg Config, out io.Writer) (report *Report, err error) {
 	h := newHost(ctx, out)
 	defer func() {
-		h.close()
-		if cause := context.Cause(h.ctx); err == nil && cause != errEnded {
-			err = cause
+		if ended := h.close(); ended != nil {
+			report, err = nil, ended
 		}
 	}()
-	if fatal := h.try(func() { report = start(h, cfg).toTheEnd() }); fatal != nil {
-		h.cancel(fatal)
-		return nil, fatal
+	if err := h.try(func() { report = start(h, cfg).toTheEnd() }); err != nil {
+		h.cancel(err)
 	}
 	return report, nil
 }
 
 func start(h *host, cfg Config) *soak {
-	s := &soak{host: h, cfg: cfg, ledger: newLedger(), happened: make(map[string]int)}
+	s := &soak{host: h, cfg: cfg, ledger: newLedger(), happened: make(map[string]int), byAddress: make(map[common.Address]int)}
 	s.chaos, s.toCalm = context.WithCancel(h.ctx)
-	chain, accounts := startGround(h, cfg)
-	s.chain = newView(chain, accounts)
-	proxies := []*chaintest.Proxy{chaintest.StartProxy(h, chain), chaintest.StartProxy(h, chain)}
-	s.nodes = dialNodes(h, proxies[0].URL(), proxies[1].URL())
+	s.chain, s.accounts = startGround(h, cfg)
+	for i, a := range s.accounts {
+		s.byAddress[a.Address] = i
+	}
+	s.must(s.recount())
+	proxies := []*chaintest.Proxy{chaintest.StartProxy(h, s.chain), chaintest.StartProxy(h, s.chain)}
+	s.nodes = dialNodes(h, proxies)
 	if cfg.Who == "gateway" {
-		urls := proxies[0].WS() + "," + proxies[1].URL()
-		if cfg.Liar {
-			liar := chaintest.StartProxy(h, chain)
-			if urls += "," + liar.URL(); cfg.Seed%2 == 0 { // then blocks are read from it
-				urls = liar.URL() + "," + proxies[0].WS() + "," + proxies[1].URL()
-			}
-			told := slices.DeleteFunc(slices.Clone(lies), func(t trouble) bool { return !strings.Contains(t.name, cfg.Lie) })
-			if len(told) == 0 {
-				h.Fatalf("no lie has %q in its name", cfg.Lie)
-			}
-			h.spawn(func() {
-				s.haunt("the node that lies", liar, s.draws(150), told,
-					[2]time.Duration{500 * time.Millisecond, 3 * time.Second}, [2]time.Duration{2 * time.Second, 8 * time.Second})
-			})
-		}
-		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", chain.ChainID(), urls))
+		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", s.chain.ChainID(), s.askedNodes(proxies)))
+		h.spawn((&watcher{soak: s, mending: make([]sync.Mutex, cfg.Accounts)}).watch)
+		h.spawn(s.killGateways)
 	} else {
-		s.managers = startManagers(h, cfg, chain, proxies)
+		s.managers = startManagers(h, cfg, s.chain, proxies)
 	}
 	s.Logf("%s: seed %d, %d accounts, %d workers, %v", cfg.name(), cfg.Seed, cfg.Accounts, workers, cfg.Duration)
 	h.spawn(s.mine)
@@ -148,26 +140,25 @@ func start(h *host, cfg Config) *soak {
 	}
 	for i, p := range proxies {
 		h.spawn(func() {
-			s.haunt(fmt.Sprint("node ", i), p, s.draws(uint64(100+i)), troubles,
-				[2]time.Duration{1 * time.Second, 4 * time.Second}, [2]time.Duration{1 * time.Second, 5 * time.Second})
+			s.haunt(fmt.Sprint("node ", i), p, s.draws(uint64(100+i)), troubles, 4*time.Second, 5*time.Second)
 		})
-	}
-	if s.gateways != nil {
-		h.spawn((&watcher{soak: s, mending: make([]sync.Mutex, cfg.Accounts)}).watch)
-		h.spawn(s.killGateways)
 	}
 	return s
 }
 
-// name is how a run is called in the table.
-func (c Config) name() string {
-	switch {
-	case c.Who == "gateway":
-		return "Noncegate"
-	case c.Fresh:
-		return c.Who + ", sends again with a new nonce"
+// askedNodes are the addresses of the nodes that the gateways ask.
+func (s *soak) askedNodes(proxies []*chaintest.Proxy) string {
+	urls := []string{proxies[0].WS(), proxies[1].URL()}
+	if s.cfg.Liar {
+		liar := chaintest.StartProxy(s.host, s.chain)
+		s.spawn(func() { s.lie(liar) })
+		at := len(urls)
+		if s.cfg.Seed%2 == 0 { // then blocks are read from it
+			at = 0
+		}
+		urls = slices.Insert(urls, at, liar.URL())
 	}
-	return c.Who
+	return strings.Join(urls, ",")
 }
 
 // toTheEnd lets payments come for the duration, then calms everything down, drains and
@@ -176,31 +167,31 @@ func (s *soak) toTheEnd() *Report {
 	s.produce()
 	s.Logf("calm: nothing fails from here on")
 	s.toCalm()
-	s.calm.Store(true)
 	ended := s.drain()
-	if s.gateways != nil {
+	if len(s.gateways) > 0 {
 		ended = s.closeAccounts() && ended
 	}
 	return s.look(ended)
 }
 
-// produce has payments of any account come.
+// produce has payments come: one of each account, then of any.
 func (s *soak) produce() {
 	r := s.draws(400)
+	end := time.Now().Add(s.cfg.Duration)
 	tick := time.NewTicker(time.Second / rate)
 	defer tick.Stop()
-	end := time.NewTimer(s.cfg.Duration)
-	defer end.Stop()
-	for n := 1; ; n++ {
+	for n := 0; time.Now().Before(end); n++ {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-end.C:
-			return
 		case <-tick.C:
 		}
+		account := n
+		if n >= s.cfg.Accounts {
+			account = r.IntN(s.cfg.Accounts)
+		}
 		if _, _, waiting := s.ledger.size(); waiting < maxWaiting {
-			s.ledger.add(r.IntN(s.cfg.Accounts))
+			s.ledger.add(account)
 		}
 		if n%(10*rate) == 0 {
 			s.progress()
@@ -210,16 +201,16 @@ func (s *soak) produce() {
 
 func (s *soak) progress() {
 	all, undone, waiting := s.ledger.size()
-	s.noteMu.Lock()
+	s.mu.Lock()
 	crashes, kills := s.happened["crashes of workers"], s.happened["kills of gateways"]
-	s.noteMu.Unlock()
-	s.Logf("payments %d, not done %d, waiting %d; crashes %d, kills %d; block %d", all, undone, waiting, crashes, kills, s.chain.height())
+	s.mu.Unlock()
+	s.Logf("payments %d, not done %d, waiting %d; crashes %d, kills %d; block %d", all, undone, waiting, crashes, kills, s.height())
 }
 
 // drain waits until all payments are done, as long as some become so.
 func (s *soak) drain() bool {
 	before, last := -1, time.Now()
-	for n := 1; s.ctx.Err() == nil; n++ {
+	for n := 1; time.Since(last) < patience && sleep(s.ctx, 200*time.Millisecond); n++ {
 		_, undone, _ := s.ledger.size()
 		if undone == 0 {
 			return true
@@ -227,13 +218,9 @@ func (s *soak) drain() bool {
 		if undone != before {
 			before, last = undone, time.Now()
 		}
-		if time.Since(last) > patience {
-			return false
-		}
 		if n%50 == 0 {
 			s.progress()
 		}
-		sleep(s.ctx, 200*time.Millisecond)
 	}
 	return false
 }
@@ -249,23 +236,10 @@ func (s *soak) closeAccounts() bool {
 	}
 	defer c.Close()
 	last := make([]*payment, s.cfg.Accounts)
-	for account := range last {
-		last[account] = s.oneMore(account)
-	}
-	deadline := time.Now().Add(2 * patience)
-	for ; time.Now().Before(deadline) && s.ctx.Err() == nil; sleep(s.ctx, time.Second) {
+	for deadline := time.Now().Add(2 * patience); time.Now().Before(deadline) && s.ctx.Err() == nil; sleep(s.ctx, time.Second) {
 		ready := true
-		for account, p := range last {
-			if !s.ledger.isDone(p) {
-				ready = false
-				continue
-			}
-			status, err := c.Status(s.ctx, s.signer(account))
-			if err == nil && status.Released > 0 {
-				last[account] = s.oneMore(account)
-			}
-			ready = ready && err == nil && status.Released+status.Held+status.Unknown == 0 &&
-				uint64(status.Next) == s.chain.Nonce(s.chain.all[account].Address)
+		for account := range last {
+			ready = s.isClosed(c, account, &last[account]) && ready
 		}
 		if ready {
 			return s.drain()
@@ -274,29 +248,36 @@ func (s *soak) closeAccounts() bool {
 	return false
 }
 
-func (s *soak) oneMore(account int) *payment {
-	s.count("payments to close accounts")
-	return s.ledger.add(account)
+// isClosed reports whether an account has nothing left to do. One that had no further payment, or has
+// a nonce given back, makes one.
+func (s *soak) isClosed(c *client.Client, account int, last **payment) bool {
+	if *last != nil && !s.ledger.isDone(*last) {
+		return false
+	}
+	status, err := c.Status(s.ctx, s.signer(account))
+	if *last == nil || err == nil && status.Released > 0 {
+		s.happens("payments to close accounts")
+		*last = s.ledger.add(account)
+		return false
+	}
+	return err == nil && status.Held+status.Unknown == 0 && uint64(status.Next) == s.chain.Nonce(s.accounts[account].Address)
 }
 
 // signer is the name of an account at a gateway.
 func (s *soak) signer(account int) string {
-	return fmt.Sprintf("eip155:%v:%s", s.chain.ChainID(), strings.ToLower(s.chain.all[account].Address.Hex()))
+	return fmt.Sprintf("eip155:%v:%s", s.chain.ChainID(), strings.ToLower(s.accounts[account].Address.Hex()))
 }
 
 func (s *soak) accountOf(signer string) (int, bool) {
-	account, ok := s.chain.accounts[common.HexToAddress(signer[strings.LastIndexByte(signer, ':')+1:])]
+	account, ok := s.byAddress[common.HexToAddress(signer[strings.LastIndexByte(signer, ':')+1:])]
 	return account, ok
 }
 
 // connect gives a worker its source of nonces.
 func (s *soak) connect(ctx context.Context, worker int) (source, error) {
 	if s.managers != nil {
-		return s.managers.source(s), nil
+		return &managedSource{s, s.managers}, nil
 	}
 	c, err := s.dialGateways(ctx, worker)
-	if err != nil {
-		return nil, err
-	}
-	return &gatewaySource{s, c}, nil
+	return &gatewaySource{s, c}, err
 }

@@ -19,27 +19,19 @@ type ticket struct {
 // loses when it crashes. An error that matches errEndedHold says that the request id is
 // used up, and that the payment needs another one.
 type source interface {
-	// take gives a nonce of an account.
 	take(ctx context.Context, p *payment, plan plan) (ticket, error)
-	// record says which transaction is about to be sent. errRefused: it must not be.
-	record(ctx context.Context, t ticket, hash string) error
-	// used says that a transaction was sent.
-	used(ctx context.Context, t ticket, hash string) error
-	// back says that none was sent and none will be. recorded: record was called.
-	back(ctx context.Context, t ticket, recorded bool) error
-	// extend has the nonce be held for longer.
-	extend(ctx context.Context, t ticket, hold time.Duration)
-	// failed says that sending has failed, or takes very long.
-	failed(ctx context.Context, t ticket)
-	// close ends all calls.
-	close()
+	record(ctx context.Context, t ticket, hash string) error  // before sending; errRefused: it must not be sent
+	used(ctx context.Context, t ticket, hash string) error    // it was sent
+	back(ctx context.Context, t ticket, recorded bool) error  // none was sent and none will be
+	extend(ctx context.Context, t ticket, hold time.Duration) // it is to be held for longer
+	failed(ctx context.Context, t ticket)                     // sending has failed, or takes very long
+	close()                                                   // ends all calls
 }
 
 var (
 	errEndedHold = errors.New("the request id is used up")
 	errRefused   = errors.New("refused: the transaction must not be sent")
 	errCrash     = errors.New("the worker has crashed")
-	errEnded     = errors.New("the run has ended")
 )
 
 // gatewaySource is a worker's connection to the gateways.
@@ -50,10 +42,9 @@ type gatewaySource struct {
 
 // dialGateways connects to whichever gateway answers first.
 func (s *soak) dialGateways(ctx context.Context, first int) (*client.Client, error) {
-	urls := s.gateways.urls()
-	first %= len(urls)
-	return client.Dial(ctx, urls[first], client.Config{
-		URLs: append(urls[first+1:len(urls):len(urls)], urls[:first]...), DialTimeout: 2 * time.Second,
+	url := func(i int) string { return "ws://" + s.gateways[i%len(s.gateways)].listen + "/ws" }
+	return client.Dial(ctx, url(first), client.Config{
+		URLs: []string{url(first + 1)}, DialTimeout: 2 * time.Second,
 		BackoffMin: 50 * time.Millisecond, BackoffMax: 500 * time.Millisecond, RetryMax: 300 * time.Millisecond,
 		MaxElapsed: 4 * time.Second, MarkTimeout: 4 * time.Second, EventBuffer: 4096,
 	})
@@ -70,11 +61,7 @@ func ended(err error) error {
 }
 
 func (g *gatewaySource) take(ctx context.Context, p *payment, plan plan) (ticket, error) {
-	request := client.AllocateRequest{Signer: g.signer(p.account), RecordFirst: plan.first}
-	if plan.named {
-		request.RequestID = plan.requestID
-	}
-	a, err := g.c.Allocate(ctx, request)
+	a, err := g.c.Allocate(ctx, client.AllocateRequest{Signer: g.signer(p.account), RecordFirst: plan.first, RequestID: plan.requestID})
 	if err != nil {
 		return ticket{}, ended(err)
 	}
@@ -83,7 +70,7 @@ func (g *gatewaySource) take(ctx context.Context, p *payment, plan plan) (ticket
 
 func (g *gatewaySource) ticket(a *client.Allocation, plan plan) ticket {
 	if a.Reissued != nil {
-		g.count("handed out again")
+		g.happens("handed out again")
 	}
 	return ticket{nonce: uint64(a.Nonce), hold: a.Hold(), style: plan.style}
 }
@@ -111,7 +98,7 @@ func (g *gatewaySource) used(ctx context.Context, t ticket, hash string) (err er
 	for range 3 {
 		_, err = g.c.MarkUsed(ctx, t.hold, hash)
 		if errors.Is(err, client.ErrConflict) {
-			g.count("marks in conflict")
+			g.happens("marks in conflict")
 			return err
 		}
 		if err == nil || !sleep(ctx, 200*time.Millisecond) {
@@ -139,10 +126,7 @@ func (g *gatewaySource) extend(ctx context.Context, t ticket, hold time.Duration
 // within executes spend in WithNonce.
 func (g *gatewaySource) within(ctx context.Context, p *payment, plan plan,
 	spend func(context.Context, ticket, func(string) error) (string, error)) error {
-	options := client.NonceOptions{RecordFirst: plan.first}
-	if plan.named {
-		options.RequestID = plan.requestID
-	}
+	options := client.NonceOptions{RecordFirst: plan.first, RequestID: plan.requestID}
 	err := g.c.WithNonce(ctx, g.signer(p.account), options, func(ctx context.Context, n *client.HeldNonce) (string, error) {
 		var record func(string) error
 		if plan.first {

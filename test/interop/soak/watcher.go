@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/big"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +18,6 @@ const watcherID = 1 << 10
 // mendEvery is how long a repair has until the watcher looks whether it has helped.
 const mendEvery = 5 * time.Second
 
-// shown are the events that a verbose log has.
-var shown = []string{wire.EventGap, wire.EventGapClosed, wire.EventExternal, wire.EventReorg}
-
 // watcher repairs gaps. It is told of them once, and now and then asks for all accounts:
 // it may have missed an event, and nobody tells of an account whose gateway has died until
 // somebody uses it.
@@ -33,12 +29,11 @@ type watcher struct {
 
 // watch lives until the run ends.
 func (s *watcher) watch() {
-	for s.ctx.Err() == nil {
+	for sleep(s.ctx, 200*time.Millisecond) {
 		if c, err := s.dialGateways(s.ctx, 0); err == nil {
 			s.watchWith(&gatewaySource{s.soak, c})
 			_ = c.Close()
 		}
-		sleep(s.ctx, 200*time.Millisecond)
 	}
 }
 
@@ -65,24 +60,30 @@ func (s *watcher) watchWith(g *gatewaySource) {
 				return
 			}
 			if e.Gap || e.Missed > 0 {
-				s.count("times that events were missed")
+				s.happens("times that events were missed")
 				all.Go(func() { s.sweep(g) })
 			}
-			if e.Type != "" {
-				s.count("event: " + e.Type)
-			}
-			if e.TxHash == noHash {
-				s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
-			}
-			account, known := s.accountOf(e.Signer)
-			if known && e.Type == wire.EventGap {
+			if account, gap := s.hear(e); gap {
 				all.Go(func() { s.mend(g, account) })
-			}
-			if slices.Contains(shown, e.Type) {
-				s.detail("%s of account %d: %d attempt %d %s %s", e.Type, account, e.Nonce, e.Attempt, e.TxHash, e.Reason)
 			}
 		}
 	}
+}
+
+// hear notes an event, and says whether it tells of a gap, and of which account.
+func (s *watcher) hear(e client.Event) (account int, gap bool) {
+	if e.Type != "" {
+		s.happens("event: " + e.Type)
+	}
+	if e.TxHash == noHash {
+		s.oops("%s of nonce %d of %s names a transaction that there is not", e.Type, e.Nonce, e.Signer)
+	}
+	account, known := s.accountOf(e.Signer)
+	switch e.Type {
+	case wire.EventGap, wire.EventGapClosed, wire.EventExternal, wire.EventReorg:
+		s.detail("%s of account %d: %d attempt %d %s %s", e.Type, account, e.Nonce, e.Attempt, e.TxHash, e.Reason)
+	}
+	return account, known && e.Type == wire.EventGap
 }
 
 // sweep looks for gaps whose event was missed.
@@ -91,7 +92,7 @@ func (s *watcher) sweep(g *gatewaySource) {
 		return
 	}
 	defer s.sweeping.Unlock()
-	for account := range s.cfg.Accounts {
+	for account := range s.accounts {
 		s.mend(g, account)
 	}
 }
@@ -102,24 +103,17 @@ func (s *watcher) mend(g *gatewaySource, account int) {
 		return
 	}
 	defer s.mending[account].Unlock()
-	for s.ctx.Err() == nil && s.repaired(g, account) {
-		sleep(s.ctx, mendEvery)
+	for again := true; again; again = again && sleep(s.ctx, mendEvery) {
+		ctx, cancel := context.WithTimeout(s.ctx, 8*time.Second)
+		status, err := g.c.Status(ctx, s.signer(account))
+		again = !errors.Is(err, client.ErrClosed)
+		if err == nil {
+			if again = status.Chain != nil && status.Chain.Gap != nil; again {
+				s.repair(ctx, g, account)
+			}
+		}
+		cancel()
 	}
-}
-
-// repaired repairs an account that has a gap, and reports whether it is to be looked at again.
-func (s *watcher) repaired(g *gatewaySource, account int) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, 8*time.Second)
-	defer cancel()
-	status, err := g.c.Status(ctx, s.signer(account))
-	if err != nil {
-		return !errors.Is(err, client.ErrClosed)
-	}
-	if status.Chain == nil || status.Chain.Gap == nil {
-		return false
-	}
-	s.repair(ctx, g, account)
-	return true
 }
 
 // repair takes the nonce that blocks an account and sends the transaction of it that the
@@ -128,7 +122,7 @@ func (s *watcher) repair(ctx context.Context, g *gatewaySource, account int) {
 	got, err := g.c.Repair(ctx, client.RepairRequest{Signer: s.signer(account)})
 	if err != nil {
 		if !errors.Is(err, client.ErrConflict) && !errors.Is(err, client.ErrNotFound) {
-			s.count("repairs that failed")
+			s.happens("repairs that failed")
 		}
 		s.detail("repair of account %d: %v", account, err)
 		return
@@ -136,13 +130,13 @@ func (s *watcher) repair(ctx context.Context, g *gatewaySource, account int) {
 	t := ticket{nonce: uint64(got.Nonce), hold: got.Hold()}
 	e, tx := s.ledger.toRepair(place{account, t.nonce}, got.TxHashes)
 	if e == nil {
-		tx = s.chain.Sign(s.chain.all[account], chaintest.Payment{
-			Nonce: t.nonce, To: s.chain.all[account].Address, Value: new(big.Int), Bump: 40,
+		tx = s.chain.Sign(s.accounts[account], chaintest.Payment{
+			Nonce: t.nonce, To: s.accounts[account].Address, Value: new(big.Int), Bump: 40,
 		})
 		e = s.ledger.write(&entry{owner: watcherID, account: account, ticket: t}, tx)
-		s.count("repairs by cancelling")
+		s.happens("repairs by cancelling")
 	} else {
-		s.count("repairs by sending again")
+		s.happens("repairs by sending again")
 	}
 	s.detail("repair of account %d nonce %d (was %+v, hashes %d): %v", account, t.nonce, got.Was, len(got.TxHashes), tx.Hash())
 	// Whatever is sent now was recorded, or can be mined by its worker anyway.

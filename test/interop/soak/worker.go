@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -62,8 +61,7 @@ var shares = []struct {
 // plan is what a payment does in one run.
 type plan struct {
 	style
-	named     bool // with a request id
-	requestID string
+	requestID string // "" without
 	mishap    mishap
 	pause     time.Duration // of late and slow, beyond the hold
 }
@@ -72,7 +70,10 @@ type plan struct {
 // wrong for each run.
 func planOf(seed, id uint64, generation, runs int, calm bool) plan {
 	r := rand.New(rand.NewPCG(seed, id<<16|uint64(generation)))
-	p := plan{named: r.IntN(2) == 0, requestID: fmt.Sprintf("payment-%d-%d", id, generation), mishap: fine}
+	p := plan{mishap: fine}
+	if r.IntN(2) == 0 {
+		p.requestID = fmt.Sprintf("payment-%d-%d", id, generation)
+	}
 	n := r.IntN(100)
 	p.style = style{first: n < 45 || n >= 88, within: n >= 75}
 	if calm {
@@ -143,15 +144,15 @@ func (w *incarnation) crash(p plan, at mishap) bool {
 	if p.mishap != at {
 		return false
 	}
-	w.count("crashes of workers")
+	w.happens("crashes of workers")
 	w.cancel(errCrash)
 	return true
 }
 
 // pay takes a nonce for a payment and sends its transaction, if nothing goes wrong.
 func (w *incarnation) pay(p *payment) {
-	plan := planOf(w.cfg.Seed, p.id, p.generation, p.runs, w.calm.Load())
-	w.count("payment: " + string(plan.mishap))
+	plan := planOf(w.cfg.Seed, p.id, p.generation, p.runs, w.chaos.Err() != nil)
+	w.happens("payment: " + string(plan.mishap))
 	var err error
 	if g, ok := w.source.(*gatewaySource); ok && plan.within {
 		err = g.within(w.ctx, p, plan, func(ctx context.Context, t ticket, record func(hash string) error) (string, error) {
@@ -226,12 +227,12 @@ func (w *incarnation) recordFirst(e *entry, plan plan, err error) error {
 		return err // it stays in the journal, and is asked about again
 	}
 	if plan.mishap == late {
-		w.count(fmt.Sprintf("late records, refused %t", err != nil))
+		w.happens(fmt.Sprintf("late records, refused %t", err != nil))
 	}
 	if err == nil {
 		return nil
 	}
-	w.count("records refused")
+	w.happens("records refused")
 	if !w.ledger.drop(e, false) {
 		return nil // the watcher has sent it
 	}
@@ -244,7 +245,7 @@ func (w *soak) send(ctx context.Context, e *entry) (tx *types.Transaction, out o
 		return nil, "", false
 	}
 	out = w.nodes.send(ctx, tx, false)
-	w.count("sends " + string(out))
+	w.happens("sends " + string(out))
 	return tx, out, true
 }
 
@@ -266,9 +267,6 @@ func (w *incarnation) firstSend(ctx context.Context, e *entry, plan plan) error 
 	if out == refused && w.ledger.drop(e, true) {
 		return fmt.Errorf("%w: every node refused", client.ErrNotSent)
 	}
-	if w.cfg.Fresh {
-		w.ledger.end(e, abandoned)
-	}
 	return errUnsure
 }
 
@@ -288,7 +286,7 @@ func (w *incarnation) dawdle(ctx context.Context, plan plan, t ticket) bool {
 var sink = chaintest.NewAccount(1 << 20).Address
 
 func (w *worker) sign(p *payment, nonce uint64, bump int) *types.Transaction {
-	return w.chain.Sign(w.chain.all[p.account], chaintest.Payment{
+	return w.chain.Sign(w.accounts[p.account], chaintest.Payment{
 		Nonce: nonce, To: sink, Value: new(big.Int).SetUint64(p.id), Data: payload(p.id), Bump: bump,
 	})
 }
@@ -308,16 +306,11 @@ func (w *incarnation) follow() {
 }
 
 func (w *incarnation) look(g glance) {
-	hash, final, used := w.chain.used(g.account, g.txs[0].Nonce())
-	ours := slices.ContainsFunc(g.txs, func(tx *types.Transaction) bool { return tx.Hash() == hash })
+	of := w.countOf(g.account)
+	nonce := g.txs[0].Nonce()
 	switch {
-	case used && !final:
-		// A reorg may undo it.
-	case used && ours:
-		w.ledger.end(g.of, mined)
-	case used:
-		w.count("transactions overtaken")
-		w.ledger.end(g.of, dead)
+	case nonce < of.latest:
+		w.settle(g, nonce < of.final)
 	case g.orphan:
 		w.adopt(g)
 	case g.state == sending && g.bump && time.Since(g.sent) > bumpAfter:
@@ -327,12 +320,25 @@ func (w *incarnation) look(g glance) {
 	}
 }
 
+// settle says what became of an entry whose nonce is used. Until that is final, a reorg may undo it.
+func (w *incarnation) settle(g glance, final bool) {
+	switch ours := w.isMined(g.txs); {
+	case ours && final:
+		w.ledger.end(g.of, mined)
+	case ours:
+		w.ledger.saw(g.payment)
+	case final:
+		w.happens("transactions overtaken")
+		w.ledger.end(g.of, dead)
+	}
+}
+
 // adopt goes on with what was in the hands of the worker when it crashed.
 func (w *incarnation) adopt(g glance) {
 	if g.state == prepared && g.ticket.style.first {
 		switch err := w.source.record(w.ctx, g.ticket, g.txs[0].Hash().Hex()); {
 		case errors.Is(err, errRefused):
-			w.count("records refused")
+			w.happens("records refused")
 			if w.ledger.drop(g.of, false) {
 				w.ledger.back(g.payment, true, 0)
 				return
@@ -349,7 +355,7 @@ func (w *incarnation) resend(g glance) {
 	if !ok {
 		return
 	}
-	w.count("sent again")
+	w.happens("sent again")
 	if out == accepted && !g.ticket.style.first {
 		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
 	}
@@ -373,7 +379,7 @@ func (w *incarnation) bump(g glance) {
 	if !ok {
 		return
 	}
-	w.count("replaced")
+	w.happens("replaced")
 	if !g.ticket.style.first {
 		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -34,8 +35,7 @@ type Block struct {
 	Time   time.Time
 	Txs    []Tx
 
-	count  sync.Once
-	counts map[string]int64
+	counts map[string]int64 // transaction counts of accounts here
 }
 
 // Chain is a tree of blocks. Each node has its own opinion on which of them are its chain.
@@ -77,6 +77,16 @@ func (c *Chain) add(b *Block) *Block {
 	defer c.mu.Unlock()
 	c.made++
 	b.Hash = sha256.Sum256(binary.BigEndian.AppendUint64(nil, c.made))
+	b.counts = map[string]int64{}
+	if b.Parent != nil {
+		b.counts = b.Parent.counts
+	}
+	if len(b.Txs) > 0 {
+		b.counts = maps.Clone(b.counts)
+	}
+	for _, t := range b.Txs {
+		b.counts[t.From] = max(b.counts[t.From], t.Nonce+1)
+	}
 	c.all[b.Hash] = b
 	return b
 }
@@ -103,25 +113,14 @@ func (b *Block) at(number int64) *Block {
 }
 
 // Used is how many nonces of an account are used at b.
-func (b *Block) Used(account string) int64 {
-	b.count.Do(func() {
-		b.counts = map[string]int64{}
-		for at := b; at != nil; at = at.Parent {
-			for _, t := range at.Txs {
-				b.counts[t.From] = max(b.counts[t.From], t.Nonce+1)
-			}
-		}
-	})
-	return b.counts[account]
-}
+func (b *Block) Used(account string) int64 { return b.counts[account] }
 
 // JSON returns the block as eth_getBlockByNumber does.
 func (b *Block) JSON(full bool) map[string]any {
-	parent := Hash{}
+	parent, txs := Hash{}, []any{}
 	if b.Parent != nil {
 		parent = b.Parent.Hash
 	}
-	txs := []any{}
 	for _, t := range b.Txs {
 		if full {
 			txs = append(txs, t.JSON(b))
@@ -144,9 +143,7 @@ func (t *Tx) JSON(in *Block) map[string]any {
 	if in != nil {
 		m["blockHash"], m["blockNumber"] = in.Hash.String(), Quantity(in.Number)
 	}
-	for k, v := range t.Extra {
-		m[k] = v
-	}
+	maps.Copy(m, t.Extra)
 	return m
 }
 

@@ -21,8 +21,8 @@ func (n *Node) usualLocked(method string, params []json.RawMessage, m *message) 
 		}
 		return b.JSON(string(params[1]) == "true"), nil
 	case "eth_getBlockByHash":
-		b := n.chain.byHash(text(params, 0))
-		if b == nil || !n.hasLocked(b) {
+		b := n.byHashLocked(text(params, 0))
+		if b == nil {
 			return nil, nil
 		}
 		return b.JSON(string(params[1]) == "true"), nil
@@ -43,8 +43,13 @@ func (n *Node) usualLocked(method string, params []json.RawMessage, m *message) 
 	return nil, &Error{Code: -32601, Message: "the method " + method + " does not exist/is not available"}
 }
 
-// hasLocked reports whether the node knows of a block: it is not above its own.
-func (n *Node) hasLocked(b *Block) bool { return b.Number <= n.head.Number }
+// byHashLocked returns a block that the node knows: it is not above its own.
+func (n *Node) byHashLocked(hash string) *Block {
+	if b := n.chain.byHash(hash); b != nil && b.Number <= n.head.Number {
+		return b
+	}
+	return nil
+}
 
 // taggedLocked returns the block that a tag or a number means.
 func (n *Node) taggedLocked(tag string) (*Block, error) {
@@ -65,31 +70,27 @@ func (n *Node) taggedLocked(tag string) (*Block, error) {
 }
 
 func (n *Node) countLocked(params []json.RawMessage) (any, error) {
-	account := text(params, 0)
-	var at struct {
-		BlockHash string `json:"blockHash"`
-	}
+	account, tag := text(params, 0), text(params, 1)
+	var at struct{ BlockHash string }
+	var b *Block
+	var err error
 	if json.Unmarshal(params[1], &at) == nil && at.BlockHash != "" {
-		b := n.chain.byHash(at.BlockHash)
-		if b == nil || !n.hasLocked(b) {
-			return nil, &Error{Code: -32000, Message: "header for hash not found"}
-		}
-		return Quantity(b.Used(account)), nil
+		b = n.byHashLocked(at.BlockHash)
+	} else {
+		b, err = n.taggedLocked(tag)
 	}
-	tag := text(params, 1)
-	b, err := n.taggedLocked(tag)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if b == nil {
+	case b == nil && at.BlockHash != "":
+		return nil, &Error{Code: -32000, Message: "header for hash not found"}
+	case b == nil:
 		return nil, &Error{Code: -32000, Message: "header not found"}
 	}
-	count := b.Used(account)
-	if tag == "pending" {
-		for _, t := range n.pool {
-			if t.From == account && t.Nonce == count {
-				count++
-			}
+	count := b.counts[account]
+	for _, t := range n.pool {
+		if tag == "pending" && t.From == account && t.Nonce == count {
+			count++
 		}
 	}
 	return Quantity(count), nil

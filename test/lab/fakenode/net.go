@@ -22,19 +22,17 @@ func (n *Net) Dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	n.mu.Lock()
 	l := n.listeners[addr]
 	n.mu.Unlock()
-	refused := &net.OpError{Op: "dial", Net: network, Err: errors.New("connection to " + addr + " refused")}
-	if l == nil {
-		return nil, refused
+	if l != nil {
+		here, there := net.Pipe()
+		select {
+		case l.conns <- there:
+			return here, nil
+		case <-l.closed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	here, there := net.Pipe()
-	select {
-	case l.conns <- there:
-		return here, nil
-	case <-l.closed:
-		return nil, refused
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection to " + addr + " refused")}
 }
 
 // listen takes the connections to an address.
@@ -42,7 +40,6 @@ func (n *Net) listen(host string) *listener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := &listener{host: host, conns: make(chan net.Conn), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
 	n.listeners[host] = l
 	return l
 }
@@ -52,7 +49,7 @@ type listener struct {
 	host   string
 	conns  chan net.Conn
 	closed chan struct{}
-	close  func()
+	once   sync.Once
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -65,11 +62,10 @@ func (l *listener) Accept() (net.Conn, error) {
 }
 
 func (l *listener) Close() error {
-	l.close()
+	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-func (l *listener) Addr() net.Addr { return l }
-
+func (l *listener) Addr() net.Addr  { return l }
 func (l *listener) Network() string { return "memory" }
 func (l *listener) String() string  { return l.host }

@@ -3,15 +3,12 @@
 // (test/interop/chaintest), whose answers it passes on or changes.
 //
 // A [Chain] is a tree of blocks, which the test grows; each [Node] shows the branch that it
-// was told of, and nothing above. Several nodes of one chain may lag, fork, or lose their
+// was told of, and nothing above, so that several of one chain may lag, fork, or lose their
 // finality. What a node should answer otherwise the test says method by method ([Node.On]).
 //
-// Promises: a node is on a real port ([Serve]), or on a network in memory ([New] on a [Net])
-// that works in a bubble of testing/synctest. It answers at once, in the order of the
-// questions of a connection.
-//
-// Not promised: any check of a transaction. What was sent is in no pool and no
-// block unless the test puts it there; there is no signature, balance or execution.
+// A node is on a real port ([Serve]), or on a network in memory ([New] on a [Net]) that works in
+// a bubble of testing/synctest. It answers at once, in the order of the questions of a connection,
+// and checks nothing: what was sent is in no pool and no block unless the test puts it there.
 //
 // A node owns a goroutine that accepts and those of its connections, which end with the
 // test, or with Close. All methods may be called by many goroutines: Chain.mu guards the
@@ -192,14 +189,13 @@ func (n *Node) intercepted() (yes bool) {
 
 // answer answers one call after the other.
 func (n *Node) answer(m *message) (replies []reply, instead *Instead) {
-	refused := false
-	n.locked(func() {
-		n.batches = append(n.batches, len(m.calls))
-		for _, c := range m.calls {
-			n.calls[c.Method]++
-		}
-		refused = n.maxBatch > 0 && len(m.calls) > n.maxBatch
-	})
+	n.mu.Lock()
+	n.batches = append(n.batches, len(m.calls))
+	for _, c := range m.calls {
+		n.calls[c.Method]++
+	}
+	refused := n.maxBatch > 0 && len(m.calls) > n.maxBatch
+	n.mu.Unlock()
 	if refused { // as go-ethereum says it
 		return []reply{{Version: "2.0", ID: m.calls[0].ID, Error: &Error{Code: -32600, Message: "batch too large"}}}, nil
 	}
@@ -318,5 +314,9 @@ func (n *Node) Write(data string) {
 // CloseSockets breaks all WebSockets.
 func (n *Node) CloseSockets() { n.wire.closeSockets() }
 
-// Disconnect breaks all connections.
-func (n *Node) Disconnect() { n.wire.disconnect() }
+// Disconnect breaks all WebSockets, and has HTTP clients connect anew.
+func (n *Node) Disconnect() {
+	n.wire.http.SetKeepAlivesEnabled(false) // which closes those that are idle
+	n.CloseSockets()
+	n.wire.http.SetKeepAlivesEnabled(true)
+}

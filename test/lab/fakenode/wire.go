@@ -23,15 +23,12 @@ const (
 
 // wire speaks JSON-RPC over HTTP and WebSocket for a node, on one listener.
 type wire struct {
-	node   *Node
-	http   *http.Server
-	done   chan struct{} // closed with it
-	works  sync.WaitGroup
-	failed error // of http, read after works
+	node  *Node
+	http  *http.Server
+	works sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	conns   map[net.Conn]bool // without the sockets
 	sockets map[*socket]bool
 }
 
@@ -77,50 +74,22 @@ type Instead struct {
 // Error names what the client gets.
 func (i *Instead) Error() string { return fmt.Sprintf("fakenode: no answer, status %d", i.Status) }
 
-// serve answers whoever comes to l until close.
+// serve answers whoever comes to l until close. A listener that fails is one that refuses.
 func (w *wire) serve(l net.Listener) {
-	w.done, w.conns, w.sockets = make(chan struct{}), map[net.Conn]bool{}, map[*socket]bool{}
-	w.http = &http.Server{Handler: w, ReadHeaderTimeout: time.Minute, ConnState: w.connState}
-	w.works.Go(func() {
-		if err := w.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			w.failed = err
-		}
-	})
+	w.sockets = map[*socket]bool{}
+	w.http = &http.Server{Handler: w, ReadHeaderTimeout: time.Minute}
+	w.works.Go(func() { _ = w.http.Serve(l) })
 }
 
 // close ends all connections, and waits until nothing is answered any more. It may be called twice.
 func (w *wire) close() error {
 	w.mu.Lock()
-	if !w.closed {
-		w.closed = true
-		close(w.done)
-	}
+	w.closed = true
 	w.mu.Unlock()
 	err := w.http.Close()
 	w.closeSockets()
 	w.works.Wait()
-	return errors.Join(err, w.failed)
-}
-
-func (w *wire) connState(c net.Conn, state http.ConnState) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		w.conns[c] = true
-	case http.StateHijacked, http.StateClosed:
-		delete(w.conns, c)
-	}
-}
-
-func (w *wire) disconnect() {
-	w.mu.Lock()
-	conns := slices.Collect(maps.Keys(w.conns))
-	w.mu.Unlock()
-	for _, c := range conns {
-		c.Close()
-	}
-	w.closeSockets()
+	return err
 }
 
 // ServeHTTP implements http.Handler.
@@ -157,10 +126,7 @@ func (w *wire) enter() bool {
 
 func (w *wire) instead(rw http.ResponseWriter, r *http.Request, in *Instead) {
 	if in.Silent {
-		select {
-		case <-r.Context().Done(): // the client gave up
-		case <-w.done:
-		}
+		<-r.Context().Done() // the client gave up, or the wire is closed
 	}
 	if in.Status == 0 {
 		panic(http.ErrAbortHandler)
@@ -271,7 +237,7 @@ func (w *wire) answerSocket(s *socket, data []byte) {
 	}
 }
 
-// write sends a message as it is. That it cannot be sent the reader sees.
+// write sends a message as it is.
 func (s *socket) write(data []byte) {
 	s.stream(func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -279,6 +245,7 @@ func (s *socket) write(data []byte) {
 	})
 }
 
+// stream sends a message. That it cannot be sent the reader sees.
 func (s *socket) stream(body func(io.Writer) error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

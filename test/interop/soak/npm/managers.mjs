@@ -2,8 +2,8 @@
 //
 //	node managers.mjs viem|ethers CHAIN-ID NODE-URL...
 //
-// POST /take {"address"} answers {"nonce"}; POST /reset {"address", "nonce"} is what each
-// library offers for when sending has failed. One process serves all workers, so that each
+// By JSON-RPC: take(address) answers a nonce; reset(address, nonce) is what each library offers for
+// when sending has failed. One process serves all workers, so that each
 // account has one manager, which is the best case of both.
 import { createServer } from 'node:http'
 
@@ -55,15 +55,18 @@ async function ethers() {
 const managers = await { viem, ethers }[kind]()
 
 const server = createServer(async (request, response) => {
+  let text = ''
+  for await (const chunk of request) text += chunk
+  const { id, method, params: [address, nonce] } = JSON.parse(text)
+  const answer = { jsonrpc: '2.0', id }
   try {
-    let text = ''
-    for await (const chunk of request) text += chunk
-    const order = JSON.parse(text)
-    const nonce = request.url === '/take' ? await managers.take(order) : (managers.reset(order), undefined)
-    response.end(JSON.stringify({ nonce: nonce === undefined ? undefined : Number(nonce) }))
+    const got = await managers[method]({ address, nonce })
+    if (method === 'take' && got === undefined) throw new Error('no nonce')
+    answer.result = got === undefined ? null : Number(got)
   } catch (error) {
-    response.statusCode = 502
-    response.end(String(error?.shortMessage ?? error?.message ?? error))
+    answer.error = { code: -32000, message: String(error?.shortMessage ?? error?.message ?? error) }
   }
+  response.setHeader('Content-Type', 'application/json')
+  response.end(JSON.stringify(answer))
 })
 server.listen(0, '127.0.0.1', () => console.log(`listens on http://127.0.0.1:${server.address().port}`))

@@ -6,20 +6,12 @@ import { privateKeyToAccount } from 'viem/accounts'
 
 const { WALLETS, CHAIN } = process.env
 
-// pay: signed is where it is told that the first transaction is signed, if anywhere.
-async function pay({ url, key, to, signed }) {
+async function pay({ url, key, to }) {
   const chain = defineChain({
     id: Number(CHAIN), name: 'test', nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
     rpcUrls: { default: { http: [url] } },
   })
   const account = privateKeyToAccount(key)
-  const sign = account.signTransaction
-  account.signTransaction = async (...args) => {
-    const raw = await sign(...args)
-    if (signed) await fetch(signed)
-    signed = undefined
-    return raw
-  }
   const wallet = createWalletClient({ account, chain, transport: http(url) })
   const told = []
   for (const value of [1n, 2n, 4n]) {
