@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ethereum/go-ethereum"
+	"github.com/ethereum/go-ethereum/accounts/abi"
+	"github.com/ethereum/go-ethereum/accounts/abi/bind/v2"
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/core/types"
@@ -54,10 +56,7 @@ func (c *chained) eth(scheme string) string {
 
 func (c *chained) dialEth(scheme string) *ethclient.Client {
 	c.t.Helper()
-	client, err := ethclient.DialContext(c.t.Context(), c.eth(scheme))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	client := get(ethclient.DialContext(c.t.Context(), c.eth(scheme)))(c.t)
 	c.t.Cleanup(client.Close)
 	return client
 }
@@ -149,31 +148,25 @@ func TestGoEthereumsClientSendsThroughTheGateway(t *testing.T) {
 			if id := get(client.ChainID(t.Context()))(t); id.Cmp(c.sim.ChainID()) != 0 {
 				t.Errorf("chain id %v", id)
 			}
+			opts := bind.NewKeyedTransactor(from.Key, c.sim.ChainID())
+			to := bind.NewBoundContract(c.sim.Accounts[1].Address, abi.ABI{}, client, client, client)
+			payment := *opts
+			payment.GasLimit = 21_000 // it estimates for contracts alone
 			for i := range uint64(3) {
-				n := get(client.PendingNonceAt(t.Context(), from.Address))(t)
-				if n != i {
-					t.Fatalf("pending nonce %d, want %d", n, i)
-				}
-				tx := newTx(t, client, from, n, &c.sim.Accounts[1].Address, nil)
-				if err := client.SendTransaction(t.Context(), tx); err != nil {
-					t.Fatal(err)
-				}
-				if r := awaitReceipt(t, client, tx.Hash()); r.Status != types.ReceiptStatusSuccessful {
-					t.Errorf("receipt of %d: %+v", i, r)
+				tx := get(to.RawTransact(&payment, nil))(t)
+				if r := awaitReceipt(t, client, tx.Hash()); tx.Nonce() != i || r.Status != types.ReceiptStatusSuccessful {
+					t.Errorf("nonce %d, receipt of %d: %+v", tx.Nonce(), i, r)
 				}
 			}
-			deploy := newTx(t, client, from, get(client.PendingNonceAt(t.Context(), from.Address))(t), nil, common.FromHex(answerer))
-			if err := client.SendTransaction(t.Context(), deploy); err != nil {
+			contract, deploy, err := bind.DeployContract(opts, common.FromHex(answerer), client, nil)
+			if err != nil {
 				t.Fatal(err)
 			}
-			contract := awaitReceipt(t, client, deploy.Hash()).ContractAddress
+			awaitReceipt(t, client, deploy.Hash())
 			if out := get(client.CallContract(t.Context(), ethereum.CallMsg{To: &contract}, nil))(t); new(big.Int).SetBytes(out).Int64() != 42 {
 				t.Errorf("the contract answers %x", out)
 			}
-			tx := newTx(t, client, from, 4, &contract, nil)
-			if err := client.SendTransaction(t.Context(), tx); err != nil {
-				t.Fatal(err)
-			}
+			tx := get(bind.NewBoundContract(contract, abi.ABI{}, client, client, client).RawTransact(opts, nil))(t)
 			r := awaitReceipt(t, client, tx.Hash())
 			found := get(client.FilterLogs(t.Context(), ethereum.FilterQuery{BlockHash: &r.BlockHash, Addresses: []common.Address{contract}}))(t)
 			if len(found) != 1 {
@@ -193,19 +186,6 @@ func TestGoEthereumsClientSendsThroughTheGateway(t *testing.T) {
 			}
 		})
 	}
-}
-
-// newTx makes a transaction as a wallet does, with what the client says of gas and fees.
-func newTx(t *testing.T, client *ethclient.Client, from chaintest.Account, n uint64, to *common.Address, data []byte) *types.Transaction {
-	t.Helper()
-	ctx := t.Context()
-	tip := get(client.SuggestGasTipCap(ctx))(t)
-	head := get(client.HeaderByNumber(ctx, nil))(t)
-	gas := get(client.EstimateGas(ctx, ethereum.CallMsg{From: from.Address, To: to, Data: data}))(t)
-	id := get(client.ChainID(ctx))(t)
-	return get(types.SignNewTx(from.Key, types.LatestSignerForChainID(id), &types.DynamicFeeTx{
-		ChainID: id, Nonce: n, To: to, Data: data, Gas: gas, GasTipCap: tip, GasFeeCap: new(big.Int).Add(tip, new(big.Int).Mul(head.BaseFee, big.NewInt(2))),
-	}))(t)
 }
 
 func awaitReceipt(t *testing.T, client *ethclient.Client, tx common.Hash) *types.Receipt {
@@ -322,7 +302,19 @@ func TestEveryNodeOfAClusterSends(t *testing.T) {
 		nodes = append(nodes, &chained{sim: sim, gateway: launch(t, "127.0.0.1:0", append(flags, "--node-id="+id))})
 	}
 	for _, n := range nodes {
-		awaitNodes(t, n.dial(), 2)
+		client, live := n.dial(), 0
+		known := eventually(func() bool {
+			live = 0
+			for _, node := range call[struct{ Nodes []struct{ State string } }](t, client, "gateway_info").Nodes {
+				if node.State == "live" {
+					live++
+				}
+			}
+			return live == 2
+		})
+		if !known {
+			t.Fatalf("%d nodes are live, want 2", live)
+		}
 	}
 	from := sim.Accounts[0]
 	for i := range uint64(6) {
@@ -337,24 +329,6 @@ func TestEveryNodeOfAClusterSends(t *testing.T) {
 	}
 	if n := sim.PendingNonce(from.Address); n != 6 {
 		t.Errorf("the pool of the chain says %d", n)
-	}
-}
-
-// awaitNodes asks until the node knows so many live ones.
-func awaitNodes(t *testing.T, client *rpc.Client, n int) {
-	t.Helper()
-	live := 0
-	known := eventually(func() bool {
-		live = 0
-		for _, node := range call[struct{ Nodes []struct{ State string } }](t, client, "gateway_info").Nodes {
-			if node.State == "live" {
-				live++
-			}
-		}
-		return live == n
-	})
-	if !known {
-		t.Fatalf("%d nodes are live, want %d", live, n)
 	}
 }
 

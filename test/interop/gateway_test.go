@@ -86,13 +86,10 @@ func launch(t *testing.T, listen string, flags []string) *gateway {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	process, err := testenv.Start(ctx, room, testenv.Config{
+	process := get(testenv.Start(ctx, room, testenv.Config{
 		Program: program, Log: fmt.Sprintf("gateway-%d.log", starts.Add(1)), Env: []string{raceEnv},
 		Args: append([]string{"--listen=" + listen}, flags...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	addr := strings.TrimSuffix(strings.TrimPrefix(process.URL, "ws://"), "/ws")
 	g := &gateway{Gateway: process, t: t, addr: addr, flags: flags}
 	t.Cleanup(g.cleanup)
@@ -103,18 +100,12 @@ func (g *gateway) cleanup() {
 	select {
 	case <-g.Exited():
 	default:
-		g.stop()
+		if err := g.Stop(); err != nil {
+			g.t.Errorf("after SIGTERM: %v", err)
+		}
 	}
 	if g.t.Failed() {
 		g.t.Logf("the log of the gateway:\n%s", g.Log())
-	}
-}
-
-// stop ends the gateway in the orderly way.
-func (g *gateway) stop() {
-	g.t.Helper()
-	if err := g.Stop(); err != nil {
-		g.t.Errorf("after SIGTERM: %v", err)
 	}
 }
 
@@ -132,10 +123,7 @@ func (g *gateway) kill() {
 // dial connects a client of go-ethereum, which is closed with the test.
 func (g *gateway) dial() *rpc.Client {
 	g.t.Helper()
-	client, err := rpc.DialContext(g.t.Context(), "ws://"+g.addr+"/ws")
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	client := get(rpc.DialContext(g.t.Context(), "ws://"+g.addr+"/ws"))(g.t)
 	g.t.Cleanup(client.Close)
 	return client
 }
