@@ -1,11 +1,9 @@
-// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once a second. At the
-// end it tells for each how long its stages took, whether one of their queues grew, which counters moved, and how much
-// memory the process held.
+// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once a second. At the end it tells for
+// each how long its stages took, whether one of their queues grew, which counters moved, and how much memory the process held.
 //
-// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or answers nonsense
-// costs figures and a sentence in result.Node.Missing, nothing else. One reading at a time goes to each gateway, and
-// its answer is bounded in time and bytes. What a process counted between its last reading and its end is lost, and
-// percentiles are as fine as the gateway's buckets.
+// It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or answers nonsense costs figures and a
+// sentence in result.Node.Missing, nothing else. One reading at a time goes to each gateway, bounded in time and bytes. What a process
+// counted between its last reading and its end is lost, and percentiles are as fine as the gateway's buckets.
 package observe
 
 import (
@@ -38,72 +36,52 @@ type Pages struct {
 	TLS    *tls.Config // of https addresses
 }
 
-// Observer reads a number of gateways. Its methods may be called from any goroutine.
+// Observer reads a number of gateways. Its functions may be called from any goroutine.
 type Observer struct {
-	nodes   []*node
-	ctx     context.Context // the caller's: the last reading has its values
-	running context.Context
-	stop    context.CancelFunc
-	release func()
-	wait    sync.WaitGroup // a goroutine for each gateway, from Begin to End
-
-	begin, end sync.Once
-	found      []result.Node // set by the first End
+	// Begin says that the measured time begins now: what was counted before is left out. It returns at once. Only the first call counts.
+	Begin func()
+	// End says that the measured time ends now, reads every gateway a last time, also after the end of the context given to Start, and
+	// returns the figures in the order of the URLs. Without Begin there are none. A further call returns the same.
+	End func() []result.Node
 }
 
-// Start makes an observer of the pages. Readings stop when ctx ends; End must be called in any case.
-func (p Pages) Start(ctx context.Context) *Observer {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, TLSClientConfig: p.TLS}
-	client := &http.Client{Transport: transport}
-	o := start(ctx, p.URLs, func(ctx context.Context, url string) (reading, error) { return read(ctx, client, p.Header, url) })
-	o.release = transport.CloseIdleConnections
-	return o
-}
+// Start makes an observer of the pages. Readings stop when ctx ends; End must be called in any case. It has a goroutine for each gateway
+// from Begin to End.
+func (p Pages) Start(ctx context.Context) *Observer { return start(ctx, p.URLs, p.read) }
 
 // start is Start with what it reads with.
 func start(ctx context.Context, urls []string, read reader) *Observer {
-	o := &Observer{ctx: ctx, release: func() {}}
-	o.running, o.stop = context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	var nodes []*node
 	for _, url := range urls {
-		o.nodes = append(o.nodes, &node{url: url, get: read, grown: reading{}, pending: reading{}, seconds: map[string][]result.Point{}})
+		nodes = append(nodes, &node{url: url, get: read, grown: reading{}, pending: reading{}, seconds: map[string][]result.Point{}})
 	}
-	return o
-}
-
-// Begin says that the measured time begins now: what was counted before is left out. It returns at once; the gateways
-// are read right after. Only the first call counts.
-func (o *Observer) Begin() {
-	o.begin.Do(func() {
-		for _, n := range o.nodes {
-			n.began = time.Now()
-			o.wait.Go(func() { n.follow(o.running) })
-		}
-	})
-}
-
-// End says that the measured time ends now, reads every gateway a last time (also after the end of the context given to
-// Start; it takes at most two seconds), and returns the figures in the order of the URLs. Without Begin the nodes have
-// no figures and say why. A further call returns the same.
-func (o *Observer) End() []result.Node {
-	o.end.Do(func() {
-		o.stop()
-		o.wait.Wait()
-		for _, n := range o.nodes {
-			if !n.began.IsZero() {
-				o.wait.Go(func() { n.read(context.WithoutCancel(o.ctx)) })
+	return &Observer{
+		Begin: sync.OnceFunc(func() {
+			for _, n := range nodes {
+				n.began = time.Now()
+				following.Go(func() { n.follow(running) })
 			}
-		}
-		o.wait.Wait()
-		for _, n := range o.nodes {
-			o.found = append(o.found, n.result())
-		}
-		o.release()
-	})
-	return o.found
+		}),
+		End: sync.OnceValue(func() (found []result.Node) {
+			stop()
+			following.Wait()
+			for _, n := range nodes {
+				if !n.began.IsZero() {
+					following.Go(func() { n.read(context.WithoutCancel(ctx)) })
+				}
+			}
+			following.Wait()
+			for _, n := range nodes {
+				found = append(found, n.result())
+			}
+			return found
+		}),
+	}
 }
 
-// node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to End once that has
-// ended.
+// node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to End once that has ended.
 type node struct {
 	url   string
 	get   reader
@@ -135,7 +113,6 @@ func (n *node) follow(ctx context.Context) {
 	}
 }
 
-// read reads the gateway once.
 func (n *node) read(ctx context.Context) {
 	r, err := n.get(ctx, n.url)
 	switch {
@@ -147,8 +124,8 @@ func (n *node) read(ctx context.Context) {
 	}
 }
 
-// take adds a reading made at seconds after the begin. The first is what the others are compared with; one of another
-// process is compared with nothing. A name that is missing this time is no counter that went back.
+// take adds a reading made at seconds after the begin. The first is what the others are compared with; one of another process is
+// compared with nothing. A name that is missing this time is no counter that went back.
 func (n *node) take(r reading, at float64) {
 	n.readings++
 	n.memory = append(n.memory, result.Point{At: at, Value: r["process_resident_memory_bytes"]})
@@ -168,8 +145,8 @@ func (n *node) take(r reading, at float64) {
 		n.grown[name] += by
 		n.pending[name] += by
 	}
-	// The last reading may follow the one before at once: a percentile of a few observations would stand in the series
-	// like one of a whole second.
+	// The last reading may follow the one before at once: a percentile of a few observations would stand in the series like one of a
+	// whole second.
 	if at-n.lastAt < interval.Seconds()/2 {
 		return
 	}
@@ -205,18 +182,15 @@ var isCounter = regexp.MustCompile(`^[a-z_]+_(total|count|sum)($|\{)`)
 
 // missing says in a sentence what the figures lack, or nothing.
 func (n *node) missing() string {
-	const once = "was read only once within the measured time, which shows no change"
 	switch attempts := n.readings + n.failures; {
 	case attempts == 0:
 		return "was not read within the measured time"
 	case n.readings == 0:
 		return fmt.Sprintf("could not be read: %v", n.lastErr)
-	case n.readings == 1 && n.failures > 0:
-		return fmt.Sprintf("%s: %v", once, n.lastErr)
-	case n.readings == 1:
-		return once
 	case n.failures > 0:
 		return fmt.Sprintf("%d of %d readings failed, the last one: %v", n.failures, attempts, n.lastErr)
+	case n.readings == 1:
+		return "was read only once within the measured time, which shows no change"
 	case n.restarts > 0:
 		return "restarted; what it counted between its last reading and its end is lost"
 	}

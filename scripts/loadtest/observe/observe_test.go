@@ -80,7 +80,7 @@ func TestReadingsThatFailAreSaidAndBridged(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	for want, pages := range map[string][]reading{
-		"could not be read: away": {nil, nil}, "was read only once within the measured time, which shows no change: away": {page(1, 1, 1, 1), nil},
+		"could not be read: away": {nil, nil}, "1 of 2 readings failed, the last one: away": {page(1, 1, 1, 1), nil},
 	} {
 		if n := observed(t, pages...); n.Missing != want || len(n.Stages) != 0 {
 			t.Errorf("%+v; want %q", n, want)
@@ -110,7 +110,7 @@ func TestAPageOfAGatewayIsRead(t *testing.T) {
 	}))
 	defer server.Close()
 	header := http.Header{"Authorization": {key}}
-	r, err := read(t.Context(), server.Client(), header, server.URL)
+	r, err := Pages{Header: header}.read(t.Context(), server.URL)
 	expect.Must(t, err)
 	for _, s := range stages {
 		if len(r.histogram(s.metric)) < 3 {

@@ -19,11 +19,10 @@ import (
 )
 
 const (
-	// A reading that takes longer than this is given up: a gateway that is busy enough to need it has no figures to
-	// offer for that second. It is more than the interval, so that a slow but living gateway is still heard.
+	// A reading that takes longer is given up: a gateway that is so busy has no figures to offer for that second. It is more than the
+	// interval, so that a slow but living gateway is still heard.
 	readTimeout = 2 * time.Second
-	// A gateway says some tens of kilobytes. More than this is something else.
-	maxBody = 8 << 20
+	maxBody     = 8 << 20 // a gateway says some tens of kilobytes
 )
 
 // reading is what a gateway said of itself at one moment, by name and labels.
@@ -32,35 +31,27 @@ type reading map[string]float64
 // reader reads a /metrics page once, and gives up when ctx ends.
 type reader func(ctx context.Context, url string) (reading, error)
 
-// Read reads a page that asks for no key. It keeps no connection, which would be a further goroutine of the gateway.
+// Read reads a page that asks for no key.
 func Read(ctx context.Context, url string) (map[string]float64, error) {
-	r, err := read(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, nil, url)
+	r, err := Pages{}.read(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}
 	return r, nil
 }
 
-// read reads a page with a client, and shows header. A page that was cut off counts for nothing.
-func read(ctx context.Context, client *http.Client, header http.Header, url string) (reading, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, fmt.Errorf("no answer within %v", readTimeout))
-	defer cancel()
-	r, err := fetch(ctx, client, header, url)
-	if err != nil {
-		return nil, cmp.Or(context.Cause(ctx), err)
-	}
-	return r, nil
-}
-
-func fetch(ctx context.Context, client *http.Client, header http.Header, url string) (reading, error) {
+// read reads a page. It keeps no connection, which would be a further goroutine of the gateway. A page that was cut off counts for
+// nothing.
+func (p Pages) read(ctx context.Context, url string) (reading, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	text := expfmt.NewFormat(expfmt.TypeTextPlain)
-	maps.Copy(req.Header, header)
+	maps.Copy(req.Header, p.Header)
 	req.Header.Set("Accept", string(text))
-	res, err := client.Do(req)
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: p.TLS}
+	res, err := (&http.Client{Transport: transport, Timeout: readTimeout}).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +83,7 @@ func fetch(ctx context.Context, client *http.Client, header http.Header, url str
 	}
 }
 
-// histogram is a classic one without labels: so many observations were at most a bound, in seconds. The last bound is
-// +Inf.
+// histogram is a classic one without labels: so many observations were at most a bound, in seconds. The last bound is +Inf.
 type histogram []struct{ bound, n float64 }
 
 // histogram are the buckets of a metric.
@@ -122,9 +112,8 @@ func (h histogram) count() float64 {
 	return h[len(h)-1].n
 }
 
-// quantile is the q-th quantile (above 0, up to 1) in seconds, found as Prometheus' histogram_quantile does: by a
-// straight line through the bucket it falls in, and the largest finite bound for what lies above it. It is 0 where
-// nothing was observed.
+// quantile is the q-th quantile (above 0, up to 1) in seconds, found as Prometheus' histogram_quantile does: by a straight line through
+// the bucket it falls in, and the largest finite bound for what lies above it. It is 0 where nothing was observed.
 func (h histogram) quantile(q float64) float64 {
 	rank, lower, below := q*h.count(), 0.0, 0.0
 	for _, b := range h {
