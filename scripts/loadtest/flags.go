@@ -151,8 +151,7 @@ func (f *reportFlags) metrics(targets []string) []string {
 	return nil
 }
 
-// pages are the addresses to read, with the key for them. They trust the certificates that the connections of the load
-// trust.
+// pages are the addresses to read, with the key for them. They trust the certificates that the connections of the load trust.
 func (f *reportFlags) pages(targets []string, in traffic.Access) observe.Pages {
 	p := observe.Pages{URLs: f.metrics(targets), TLS: in.TLS}
 	if f.AdminKey != "" {
@@ -171,8 +170,7 @@ type failedFlags struct {
 	MinAcknowledged int64   `group:"criteria" default:"1000" help:"Fewest acknowledged requests with which a run says anything."`
 }
 
-// lostFlags are the criteria of single runs of a drill. Growth is not among them: in a drill a queue may grow, for that
-// is what is tried.
+// lostFlags are the criteria of single runs of a drill. Growth is not among them: in a drill a queue may grow, for that is what is tried.
 type lostFlags struct {
 	failedFlags
 	MaxLost int64 `group:"criteria" default:"0" help:"Most connections of well-behaved clients that may end by themselves. -1: not judged."`

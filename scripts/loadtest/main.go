@@ -1,9 +1,8 @@
 // Command loadtest makes load for gateways and measures them.
 //
-// loadtest --help lists the commands, loadtest COMMAND --help every flag with its default. It exits with 0 when every
-// criterion was met, 1 when one was not or something went wrong, 2 on a wrong command line, and 130 when it was
-// interrupted, after it has reported what it had until then. SIGINT and SIGTERM end a command in an orderly way, a
-// second signal at once.
+// loadtest --help lists the commands, loadtest COMMAND --help every flag with its default. It exits with 0 when every criterion was met, 1
+// when one was not or something went wrong, 2 on a wrong command line, and 130 when it was interrupted, after it has reported what it had
+// until then. SIGINT and SIGTERM end a command in an orderly way, a second signal at once.
 package main
 
 import (

@@ -34,8 +34,8 @@ type restartCmd struct {
 }
 
 const (
-	// maxWaiting is how many submissions wait for gateways that are away. Each costs a goroutine; what is due beyond
-	// them is counted as never sent.
+	// maxWaiting is how many submissions wait for gateways that are away. Each costs a goroutine; what is due beyond them is counted as
+	// never sent.
 	maxWaiting = 50_000
 	// morePatience is how much longer a client tries than a restart may take.
 	morePatience = 30 * time.Second
@@ -104,8 +104,7 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 		}
 	}()
 	for _, n := range c.nodes {
-		// Only the first time: what one that was killed has left of itself may still be going when its successor
-		// starts.
+		// Only the first time: what one that was killed has left of itself may still be going when its successor starts.
 		if err := process.Vacant(ctx, n.served...); err != nil {
 			return nil, fmt.Errorf("--gateway: %w", err)
 		}
@@ -138,8 +137,7 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 	return run, err
 }
 
-// roll restarts one gateway after the other. An error is one that the drill cannot go on after; it is none when ctx
-// ends.
+// roll restarts one gateway after the other. An error is one that the drill cannot go on after; it is none when ctx ends.
 func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyLoad, dir string) error {
 	began := time.Now()
 	err := process.Sleep(ctx, c.Before)

@@ -53,8 +53,7 @@ func (c *runCmd) Run(ctx context.Context, p *program) error {
 	})
 }
 
-// single makes a run, which may come with an error and with verdicts of its own, judges it, reports it, and says how it
-// ends the program.
+// single makes a run, which may come with an error and with verdicts of its own, judges it, reports it, and says how it ends the program.
 func (p *program) single(ctx context.Context, files *reportFlags, criteria report.Criteria, measure func() (*result.Run, []result.Verdict, error)) error {
 	if err := files.writable(); err != nil {
 		return err
@@ -104,8 +103,8 @@ func (p *program) loaded(ctx context.Context, pages observe.Pages, load traffic.
 	return run, err
 }
 
-// writable looks whether the files that the flags name can be written, so that a wrong path is told at once and not
-// after an hour; what they had stays until there is a result.
+// writable looks whether the files that the flags name can be written, so that a wrong path is told at once and not after an hour; what
+// they had stays until there is a result.
 func (f *reportFlags) writable() error {
 	for flag, path := range map[string]string{"--json": f.JSON, "--html": f.HTML} {
 		if path == "" || path == "-" {

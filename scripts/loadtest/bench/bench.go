@@ -2,13 +2,13 @@
 
 // Package bench measures the gateway beside its reference servers on one machine: the rows of rows.go, which are data.
 //
-// It promises: a ratio is of two measurements of the same round, which follow one another; every second round goes
-// backwards, so that what drifts favours nobody; each measurement begins on a fresh store (or on the filled one it asks
-// for) with nothing of the one before left to be written back; a measurement in which nothing was acknowledged, or
-// anything failed, makes its rows void and is never a figure; no process and no file is left, however the bench ends.
+// It promises: a ratio is of two measurements of the same round, which follow one another; every second round goes backwards, so that what
+// drifts favours nobody; each measurement begins on a fresh store (or on the filled one it asks for) with nothing of the one before left to
+// be written back; a measurement in which nothing was acknowledged, or anything failed, makes its rows void and is never a figure; no
+// process and no file is left, however the bench ends.
 //
-// Figures of two machines, or of two times of one shared machine, cannot be compared; ratios can, with care. Everything
-// runs in the caller's goroutine; the load and the private servers own goroutines while they run.
+// Figures of two machines, or of two times of one shared machine, cannot be compared; ratios can, with care. Everything runs in the
+// caller's goroutine; the load and the private servers own goroutines while they run.
 package bench
 
 import (
@@ -16,7 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -68,8 +72,8 @@ func (c *Config) validate(scenes []*Scene) error {
 	return nil
 }
 
-// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end of ctx, after
-// which the report is what was measured until then, Interrupted.
+// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end of ctx, after which
+// the report is what was measured until then, Interrupted.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
 	chosen, err := chooseRows(c.Rows)
 	if err != nil {
@@ -99,8 +103,8 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	return r, nil
 }
 
-// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for everything they leave. It
-// belongs to one goroutine.
+// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for everything they leave. It belongs to one
+// goroutine.
 type arena struct {
 	Config
 	room  *guarded.Room
@@ -143,8 +147,8 @@ func (a *arena) close() error {
 	return errors.Join(err, a.room.Close())
 }
 
-// measureScene measures every side once a round, until ctx ends. What is void is noted, and the other sides go on: the rows they
-// belong to may be of use.
+// measureScene measures every side once a round, until ctx ends. What is void is noted, and the other sides go on: the rows they belong to
+// may be of use.
 func (a *arena) measureScene(ctx context.Context, s *Scene) {
 	all := a.Rounds
 	if s.once {
@@ -188,4 +192,62 @@ func (a *arena) measure(ctx context.Context, times int, side *side) (run *result
 		return nil, fmt.Errorf("%w\n%s", err, servers[0].proc.LogTail(logBytes))
 	}
 	return run, nil
+}
+
+// Host is what figures depend on.
+type Host struct {
+	Date       string  `json:"date"`
+	CPU        string  `json:"cpu"` // "": the system does not tell
+	Cores      int     `json:"cores"`
+	Go         string  `json:"go"`
+	PostgreSQL string  `json:"postgresql"`
+	Commit     string  `json:"commit"`  // "": git cannot tell; with a plus: the tree was changed since
+	FsyncMs    float64 `json:"fsyncMs"` // median, on the database's disk
+}
+
+var cpuModel = regexp.MustCompile(`model name\t: (.*)`)
+
+func describeHost(ctx context.Context, a *arena) (h Host, err error) {
+	h = Host{Date: time.Now().UTC().Format(time.DateOnly), Cores: runtime.NumCPU(), Go: runtime.Version()}
+	info, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
+	if model := cpuModel.FindSubmatch(info); model != nil {
+		h.CPU = string(model[1])
+	}
+	if head, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty=+", "--exclude=*").Output(); err == nil {
+		h.Commit = strings.TrimSpace(string(head))
+	}
+	if err := a.admin.QueryRow(ctx, "SHOW server_version").Scan(&h.PostgreSQL); err != nil {
+		return h, err
+	}
+	h.FsyncMs, err = fsyncMs(a.pg.Dir())
+	return h, err
+}
+
+// String is the host for people.
+func (h Host) String() string {
+	return fmt.Sprintf("%s, %d cores %s, %s, PostgreSQL %s, commit %s, an fsync takes %.2f ms (median)",
+		h.Date, h.Cores, h.CPU, h.Go, h.PostgreSQL, h.Commit, h.FsyncMs)
+}
+
+// fsyncMs is the median time of writing a page of a log and syncing it, as a commit does.
+func fsyncMs(dir string) (float64, error) {
+	f, err := os.CreateTemp(dir, "fsync")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	page := make([]byte, 8<<10)
+	var took []float64
+	for range 100 {
+		start := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+		took = append(took, float64(time.Since(start).Microseconds())/1000)
+	}
+	return result.Median(took), nil
 }

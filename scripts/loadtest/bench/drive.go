@@ -47,8 +47,7 @@ func loaded(ctx context.Context, refusable float64, l traffic.Load) (*result.Run
 	return r, err
 }
 
-// lookAt makes a run void in which more than the refusable share was refused, or anything was lost: it answered less than it was
-// asked.
+// lookAt makes a run void in which more than the refusable share was refused, or anything was lost: it answered less than it was asked.
 func lookAt(r *result.Run, refusable float64) {
 	n := r.Refusals()
 	if n > 0 {
@@ -66,8 +65,8 @@ func lookAt(r *result.Run, refusable float64) {
 	}
 }
 
-// idle opens the load's connections, sends one request on each, leaves them alone for a while, and reads what memory
-// the server has come to have for them.
+// idle opens the load's connections, sends one request on each, leaves them alone for a while, and reads what memory the server has come to
+// have for them.
 func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
 	start, err := on[0].resident(ctx)
 	if err != nil {
@@ -97,14 +96,13 @@ func (s *server) resident(ctx context.Context) (float64, error) {
 
 const (
 	slowShare = 0.2
-	// busyShare of the healthy clients' requests may be told server_busy: slow clients are allowed to cost admission,
-	// which is refused at once and retried, within bounds.
+	// busyShare of the healthy clients' requests may be told server_busy: slow clients are allowed to cost admission, which is refused at
+	// once and retried, within bounds.
 	busyShare = 0.01
 )
 
-// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what would have been theirs
-// of the rate, and read nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom
-// alone the run tells, are as many in both.
+// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what would have been theirs of the rate, and read
+// nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom alone the run tells, are as many in both.
 func slow(misbehave bool) drive {
 	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (*result.Run, error) {
 		bad := traffic.Slow{

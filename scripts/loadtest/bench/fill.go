@@ -14,9 +14,9 @@ import (
 	"noncegate/scripts/loadtest/traffic"
 )
 
-// What the full database has: so many nonces of each of its signers, whom nobody owns. The last one of every tenth is
-// HELD for a day, the last but one of another tenth RELEASED, all others CONSUMED just now. The history is in the order
-// of time, one nonce of every signer after the other, so that a signer's rows lie apart.
+// What the full database has: so many nonces of each of its signers, whom nobody owns. The last one of every tenth is HELD for a day, the
+// last but one of another tenth RELEASED, all others CONSUMED just now. The history is in the order of time, one nonce of every signer
+// after the other, so that a signer's rows lie apart.
 const fullEach = 20
 
 var fullSigners = 1_000_000 // fewer in tests
@@ -56,8 +56,8 @@ WHERE NOT (signer_id % 10 = 0 AND $1 = next_nonce - 1 OR signer_id % 10 = 5 AND 
 ORDER BY signer_id`
 )
 
-// fill writes the signers, each with its live state, in an order without order, the same each time: the accounts of a
-// load, which have numbers in a row, lie all over the table.
+// fill writes the signers, each with its live state, in an order without order, the same each time: the accounts of a load, which have
+// numbers in a row, lie all over the table.
 func fill(ctx context.Context, url string, signers, each int) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -99,8 +99,8 @@ func on(server string, l traffic.Load) side {
 	return side{name: server, server: server, load: l, drive: plain}
 }
 
-// closed is the load of the design: every connection sends a burst of allocations, waits for the replies, sends the
-// burst of their marks, and waits again.
+// closed is the load of the design: every connection sends a burst of allocations, waits for the replies, sends the burst of their marks,
+// and waits again.
 func closed(connections, inflight, signers int) traffic.Load {
 	return traffic.Load{
 		Connections: connections, Inflight: inflight, Mix: traffic.Mix{Pairs: true}, Signers: traffic.Signers{Count: signers},

@@ -26,9 +26,9 @@ import (
 	"noncegate/test/lab/redistest"
 )
 
-// The settings of the servers beside their addresses and stores. All others have their defaults: variables of the
-// environment do not reach a gateway. --max-holds is the most there can be, because one hot signer has an open hold for
-// each of the 1,024 requests under way. Redis has the usual durability, which is to lose up to a second.
+// The settings of the servers beside their addresses and stores. All others have their defaults: variables of the environment do not reach
+// a gateway. --max-holds is the most there can be, because one hot signer has an open hold for each of the 1,024 requests under way. Redis
+// has the usual durability, which is to lose up to a second.
 var (
 	gatewayFlags     = []string{"--max-holds", "4096"}
 	postgresSettings = []string{"shared_buffers = 256MB", "max_wal_size = 4GB"}
@@ -57,8 +57,8 @@ func (st *store) close() error {
 	return errors.Join(errs...)
 }
 
-// openStore makes an empty store of the kind that the side's server has, or finds the filled one. It is to be closed
-// also when it comes with an error.
+// openStore makes an empty store of the kind that the side's server has, or finds the filled one. It is to be closed also when it comes
+// with an error.
 func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
 	st := new(store)
 	switch {
@@ -115,12 +115,12 @@ func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
 	return st, nil
 }
 
-// blockTime is that of the chain. It is short, so that a measurement has several blocks, after each of which the
-// gateway asks for the counts of the signers that it watches.
+// blockTime is that of the chain. It is short, so that a measurement has several blocks, after each of which the gateway asks for the
+// counts of the signers that it watches.
 const blockTime = time.Second
 
-// startChain starts an Ethereum node whose chain grows. No transaction of the load is ever mined, so that the gateway
-// watches every signer all the time.
+// startChain starts an Ethereum node whose chain grows. No transaction of the load is ever mined, so that the gateway watches every signer
+// all the time.
 func startChain() (url string, end func() error, err error) {
 	chain := fakenode.NewChain(time.Now(), blockTime)
 	node, err := fakenode.Serve(chain, 1)
@@ -155,8 +155,7 @@ type server struct {
 // servers are those of a side, which share a store.
 type servers []*server
 
-// startServers starts a side's servers and waits until they are ready. They are to be stopped also when they come with
-// an error.
+// startServers starts a side's servers and waits until they are ready. They are to be stopped also when they come with an error.
 func (a *arena) startServers(ctx context.Context, side *side, st *store) (all servers, err error) {
 	ready, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once a second. At the end it tells for
-// each how long its stages took, whether one of their queues grew, which counters moved, and how much memory the process held.
+// Package observe reads what gateways say of themselves while a load runs: their /metrics page, once a second. At the end it tells for each
+// how long its stages took, whether one of their queues grew, which counters moved, and how much memory the process held.
 //
 // It never ends or delays a load. A gateway without /metrics, one that is slow, hangs, restarts or answers nonsense costs figures and a
 // sentence in result.Node.Missing, nothing else. One reading at a time goes to each gateway, bounded in time and bytes. What a process
@@ -124,8 +124,8 @@ func (n *node) read(ctx context.Context) {
 	}
 }
 
-// take adds a reading made at seconds after the begin. The first is what the others are compared with; one of another process is
-// compared with nothing. A name that is missing this time is no counter that went back.
+// take adds a reading made at seconds after the begin. The first is what the others are compared with; one of another process is compared
+// with nothing. A name that is missing this time is no counter that went back.
 func (n *node) take(r reading, at float64) {
 	n.readings++
 	n.memory = append(n.memory, result.Point{At: at, Value: r["process_resident_memory_bytes"]})
@@ -145,8 +145,8 @@ func (n *node) take(r reading, at float64) {
 		n.grown[name] += by
 		n.pending[name] += by
 	}
-	// The last reading may follow the one before at once: a percentile of a few observations would stand in the series like one of a
-	// whole second.
+	// The last reading may follow the one before at once: a percentile of a few observations would stand in the series like one of a whole
+	// second.
 	if at-n.lastAt < interval.Seconds()/2 {
 		return
 	}

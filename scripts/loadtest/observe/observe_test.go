@@ -23,8 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// page is what a process says that started at a time, has counted so much, and has made so many commits of up to 1 ms
-// and of up to 10 ms.
+// page is what a process says that started at a time, has counted so much, and has made so many commits of up to 1 ms and of up to 10 ms.
 func page(started, counted, fast, all float64) reading {
 	const commits = `noncegate_commit_seconds_bucket{le="`
 	return reading{
@@ -33,8 +32,8 @@ func page(started, counted, fast, all float64) reading {
 	}
 }
 
-// observed are the figures of a gateway that says one page a second from when the measured time begins, or an error
-// where there is none, and is then read a last time.
+// observed are the figures of a gateway that says one page a second from when the measured time begins, or an error where there is none,
+// and is then read a last time.
 func observed(t *testing.T, pages ...reading) (n result.Node) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

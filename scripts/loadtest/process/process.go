@@ -1,9 +1,9 @@
-// Package process runs a server as a child process, on Windows too: starts it, waits until it is ready, asks it to end,
-// and kills it when it does not.
+// Package process runs a server as a child process, on Windows too: starts it, waits until it is ready, asks it to end, and kills it when
+// it does not.
 //
-// Stop returns only once the child has ended and was waited for; a child which does not end by itself is killed with
-// all processes of its group. When this process is killed itself the child goes on. The command must be the server
-// itself, or replace itself by it (exec): a shell that waits for the server would be asked to end in its place.
+// Stop returns only once the child has ended and was waited for; a child which does not end by itself is killed with all processes of its
+// group. When this process is killed itself the child goes on. The command must be the server itself, or replace itself by it (exec): a
+// shell that waits for the server would be asked to end in its place.
 //
 // One goroutine a process waits for it; it ends with the process.
 package process
@@ -65,8 +65,8 @@ func Start(args []string, logPath string) (*Process, error) {
 // Pid is the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first, and when ctx does:
-// with what ready said last, and the end of the child's output.
+// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first, and when ctx does: with what ready said
+// last, and the end of the child's output.
 func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
 	err := Until(ctx, func() (bool, error) {
 		err := ready(ctx)
@@ -83,9 +83,9 @@ func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) err
 	return p.failed(err)
 }
 
-// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and
-// waits. The error says that it had to be killed, or that it ended with a status other than 0. It may be called again,
-// with the same answer, and by several goroutines.
+// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and waits. The error
+// says that it had to be killed, or that it ended with a status other than 0. It may be called again, with the same answer, and by several
+// goroutines.
 func (p *Process) Stop(grace time.Duration) error {
 	if askToEnd(p.cmd.Process) != nil { // it has ended, or cannot be asked
 		grace = min(grace, tryTimeout)
@@ -102,8 +102,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	return p.failed(fmt.Errorf("had not ended %v after it was asked to, and was killed", grace))
 }
 
-// failed adds to an error whose it is, and the end of what the child, and those that wrote to the same file before it,
-// have said.
+// failed adds to an error whose it is, and the end of what the child, and those that wrote to the same file before it, have said.
 func (p *Process) failed(why error) error {
 	if why == nil {
 		return nil
@@ -125,8 +124,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until looks every now and then until look reports that it is so, fails, or ctx ends; of the last it returns the
-// cause.
+// Until looks every now and then until look reports that it is so, fails, or ctx ends; of the last it returns the cause.
 func Until(ctx context.Context, look func() (so bool, err error)) error {
 	for {
 		if so, err := look(); so || err != nil {
@@ -138,8 +136,8 @@ func Until(ctx context.Context, look func() (so bool, err error)) error {
 	}
 }
 
-// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the
-// URLs, and would be taken for the server that is to be started there. An address that cannot be asked is vacant.
+// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the URLs, and would be taken
+// for the server that is to be started there. An address that cannot be asked is vacant.
 func Vacant(ctx context.Context, urls ...string) error {
 	for _, text := range urls {
 		u, err := url.Parse(text)
@@ -207,9 +205,9 @@ var (
 	quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
 )
 
-// Split cuts a command line into its words, of which there is one at least, as no shell would on every system: words
-// are separated by spaces; what stands between two ' or two " is taken as it is, spaces too; nothing else has a
-// meaning, so that a Windows path keeps its backslashes. A quote that is not closed is an error.
+// Split cuts a command line into its words, of which there is one at least, as no shell would on every system: words are separated by
+// spaces; what stands between two ' or two " is taken as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its
+// backslashes. A quote that is not closed is an error.
 func Split(line string) ([]string, error) {
 	words := word.FindAllString(line, -1)
 	switch {

@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// ctrlBreakEvent is what a Go program takes as os.Interrupt, and the only one that can be sent to one group of
-// processes.
+// ctrlBreakEvent is what a Go program takes as os.Interrupt, and the only one that can be sent to one group of processes.
 const ctrlBreakEvent = 1
 
 var generateConsoleCtrlEvent = syscall.NewLazyDLL("kernel32.dll").NewProc("GenerateConsoleCtrlEvent")

@@ -9,8 +9,7 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Criteria are what a run must meet. The zero value is strict: it tolerates no refusal, no failure and no lost
-// connection.
+// Criteria are what a run must meet. The zero value is strict: it tolerates no refusal, no failure and no lost connection.
 type Criteria struct {
 	MinAcknowledged int64         // below 1 counts as 1: an empty run has failed
 	MaxFailedShare  float64       // 0 to 1, of requests refused, failed or never sent, all together; below 0: not judged
@@ -19,8 +18,7 @@ type Criteria struct {
 	Growth          bool          // no stage of any gateway may grow
 }
 
-// Judge sets run.Verdicts, one for each criterion and those given, run.Passed and run.Notes. Verify is judged wherever
-// the run has it.
+// Judge sets run.Verdicts, one for each criterion and those given, run.Passed and run.Notes. Verify is judged wherever the run has it.
 func Judge(run *result.Run, c Criteria, further ...result.Verdict) {
 	run.Notes, run.Verdicts = notes(run), nil
 	add := func(name, want, got string, passed bool) {
@@ -60,8 +58,8 @@ func Judge(run *result.Run, c Criteria, further ...result.Verdict) {
 	run.Passed = result.Pass(run.Verdicts)
 }
 
-// judgeGrowth has a verdict for each stage of each gateway. Where nothing is known, as after a short run, it says so. A
-// gateway without figures fails: it was not seen whether its queues grew.
+// judgeGrowth has a verdict for each stage of each gateway. Where nothing is known, as after a short run, it says so. A gateway without
+// figures fails: it was not seen whether its queues grew.
 func judgeGrowth(nodes []result.Node) (verdicts []result.Verdict) {
 	if len(nodes) == 0 {
 		nodes = []result.Node{{Metrics: "no /metrics was asked", Missing: "(--metrics)"}}
@@ -83,8 +81,7 @@ func judgeGrowth(nodes []result.Node) (verdicts []result.Verdict) {
 	return verdicts
 }
 
-// expiredShare is how many holds, as a share of the acknowledged requests, may expire in a run before that is worth a
-// note.
+// expiredShare is how many holds, as a share of the acknowledged requests, may expire in a run before that is worth a note.
 const expiredShare = 0.01
 
 // notes are what to know of a run before its figures are believed.

@@ -1,6 +1,5 @@
-// Package result is what a load test found out: plain data that the load fills in, that criteria are judged on, and
-// that the reports show. Its JSON form is what machines read, so a field keeps its name. No figure in it is infinite or
-// no number.
+// Package result is what a load test found out: plain data that the load fills in, that criteria are judged on, and that the reports show.
+// Its JSON form is what machines read, so a field keeps its name. No figure in it is infinite or no number.
 package result
 
 import (
@@ -19,14 +18,13 @@ type Run struct {
 	Targets []string  `json:"targets"`
 	Load    Load      `json:"load"`
 
-	// Interrupted says that the load was ended from outside before its time; what is here is what was measured until
-	// then.
+	// Interrupted says that the load was ended from outside before its time; what is here is what was measured until then.
 	Interrupted bool    `json:"interrupted,omitempty"`
 	Seconds     float64 `json:"seconds"` // measured, without ramp-up and warm-up
 
-	// Every request of the measured time is in exactly one of the four: acknowledged by a result, refused by an error
-	// reply, failed without an answer (the connection was lost: unknown), or unsent: due in an open loop, and never
-	// sent, because its connection had too many unanswered already.
+	// Every request of the measured time is in exactly one of the four: acknowledged by a result, refused by an error reply, failed without
+	// an answer (the connection was lost: unknown), or unsent: due in an open loop, and never sent, because its connection had too many
+	// unanswered already.
 	Acknowledged int64            `json:"acknowledged"`
 	Refused      map[string]int64 `json:"refused,omitempty"` // by reason
 	Failed       int64            `json:"failed,omitempty"`
@@ -37,8 +35,8 @@ type Run struct {
 	Methods   map[string]Method `json:"methods,omitempty"`
 	Phases    []Phase           `json:"phases,omitempty"` // parts of the time of a drill that has some, in their order
 
-	// Events is the time from when the request that caused an event was due to the event's arrival at a subscriber; nil
-	// without subscribers.
+	// Events is the time from when the request that caused an event was due to the event's arrival at a subscriber; nil without
+	// subscribers.
 	Events *Events `json:"events,omitempty"`
 
 	Opened int64            `json:"opened"`         // connections opened over the whole run
@@ -102,8 +100,8 @@ type Phase struct {
 type Events struct {
 	Received int64 `json:"received"`
 	Missed   int64 `json:"missed"` // notifications the gateway says it dropped
-	// Unmatched are the received ones whose request was not found: somebody else's, one whose answer was lost, or one
-	// that came too late to be looked for. They are not in LatencyMs.
+	// Unmatched are the received ones whose request was not found: somebody else's, one whose answer was lost, or one that came too late to
+	// be looked for. They are not in LatencyMs.
 	Unmatched int64   `json:"unmatched,omitempty"`
 	LatencyMs Latency `json:"latencyMs"`
 }
@@ -125,8 +123,8 @@ type Restart struct {
 	Drained  int64       `json:"drained"`  // connections whose gateway answered that it is draining
 	Opened   int64       `json:"opened"`   // connections opened to come back
 	Failures int64       `json:"failures"` // attempts to come back that failed
-	// Repeated are tries that were not the last of their call, by why: a gateway's reason, "no answer", or "not sent".
-	// Calls are counted by their end, so these are in no other figure.
+	// Repeated are tries that were not the last of their call, by why: a gateway's reason, "no answer", or "not sent". Calls are counted by
+	// their end, so these are in no other figure.
 	Repeated map[string]int64 `json:"repeated,omitempty"`
 }
 
@@ -154,8 +152,8 @@ type Second struct {
 type Node struct {
 	Metrics string `json:"metrics"`           // URL
 	Missing string `json:"missing,omitempty"` // why there are no figures, or not for all of the time
-	// Restarts is how often its process was another than before. What a process counted between its last reading and
-	// its end is not in these figures.
+	// Restarts is how often its process was another than before. What a process counted between its last reading and its end is not in
+	// these figures.
 	Restarts int     `json:"restarts,omitempty"`
 	Stages   []Stage `json:"stages,omitempty"`
 	// Counters are the increases of the counters that moved, by name and labels as Prometheus writes them, such as
@@ -170,8 +168,8 @@ type Point struct {
 	Value float64 `json:"value"`
 }
 
-// Stage is one stage of a gateway under its millisecond name: encodeQueueMs, postDbQueueMs, writeQueueMs,
-// workerQueueMs, commitMs. Percentiles come from Prometheus' buckets, interpolated within one.
+// Stage is one stage of a gateway under its millisecond name: encodeQueueMs, postDbQueueMs, writeQueueMs, workerQueueMs, commitMs.
+// Percentiles come from Prometheus' buckets, interpolated within one.
 type Stage struct {
 	Name   string  `json:"name"`
 	Count  int64   `json:"count"`
@@ -182,8 +180,8 @@ type Stage struct {
 	Growth Growth  `json:"growth"`
 }
 
-// Growth tells whether a series grows steadily: its Theil–Sen slope (the median of the slopes of all pairs) is above
-// zero by more than a stated margin, and so is its last third against its first.
+// Growth tells whether a series grows steadily: its Theil–Sen slope (the median of the slopes of all pairs) is above zero by more than a
+// stated margin, and so is its last third against its first.
 type Growth struct {
 	SlopePerMinute float64 `json:"slopePerMinute"` // ms a minute
 	FirstThird     float64 `json:"firstThird"`     // median, ms
@@ -300,8 +298,8 @@ func (r *Ratio) Span(write func(float64) string) string {
 	return fmt.Sprintf("%s (%s … %s)", write(r.Median), write(slices.Min(r.Rounds)), write(slices.Max(r.Rounds)))
 }
 
-// Alternate goes through sides, by number, in each of some rounds. Back and forth, every second round goes backwards,
-// so that what drifts on a machine favours none of them.
+// Alternate goes through sides, by number, in each of some rounds. Back and forth, every second round goes backwards, so that what drifts
+// on a machine favours none of them.
 func Alternate(rounds, sides int, backAndForth bool) iter.Seq2[int, int] {
 	return func(yield func(round, side int) bool) {
 		for i := range rounds * sides {

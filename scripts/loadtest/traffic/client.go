@@ -17,15 +17,13 @@ import (
 )
 
 const (
-	// Bursts of one connection that may be unanswered in an open loop: as many as have windowRequests together, at
-	// least two. It stays below what a gateway allows a connection, so that the load does not cause refusals by itself
-	// after a stall.
+	// Bursts of one connection that may be unanswered in an open loop: as many as have windowRequests together, at least two. It stays
+	// below what a gateway allows a connection, so that the load does not cause refusals by itself after a stall.
 	windowRequests = 128
-	// maxBacklog is how many bursts of one connection wait beyond those, as times when they were due; more are counted
-	// as unsent at once.
+	// maxBacklog is how many bursts of one connection wait beyond those, as times when they were due; more are counted as unsent at once.
 	maxBacklog = 1 << 14
-	// maxHolds is how many nonces a connection remembers to be marked, or as many as it may have requests unanswered;
-	// older ones are left to expire.
+	// maxHolds is how many nonces a connection remembers to be marked, or as many as it may have requests unanswered; older ones are left
+	// to expire.
 	maxHolds = 256
 	// lastWords is how long a connection that cannot be written to is still read, for the close frame that says why.
 	lastWords = time.Second
@@ -142,8 +140,7 @@ func (c *client) first() {
 	}
 }
 
-// offer sends a burst that is due, or lets it wait for its turn. It reports false, and does nothing, when the
-// connection has ended.
+// offer sends a burst that is due, or lets it wait for its turn. It reports false, and does nothing, when the connection has ended.
 func (c *client) offer(due time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,8 +157,8 @@ func (c *client) offer(due time.Duration) bool {
 	return true
 }
 
-// sendLocked composes a burst, for which there is a slot, and writes it. A connection that cannot be written to sends
-// no more, and has ended once its reader has seen why.
+// sendLocked composes a burst, for which there is a slot, and writes it. A connection that cannot be written to sends no more, and has
+// ended once its reader has seen why.
 func (c *client) sendLocked(due time.Duration) {
 	n, now := c.load.Inflight, c.meter.now()
 	if len(c.free) == 0 {
@@ -233,8 +230,7 @@ func (c *client) recordLocked(r *request) {
 	}
 }
 
-// stop lets nothing more leave, and ends the connection once everything was answered or until has come. What waits for
-// its turn is unsent.
+// stop lets nothing more leave, and ends the connection once everything was answered or until has come. What waits for its turn is unsent.
 func (c *client) stop(until time.Time) {
 	c.out.Conn.SetDeadline(until) // first, for a write that hangs has the lock
 	c.mu.Lock()

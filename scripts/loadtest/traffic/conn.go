@@ -61,8 +61,7 @@ func openAll[T io.Closer](ctx context.Context, n int, open func(ctx context.Cont
 	return nil, err
 }
 
-// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them alone: no ping is answered.
-// release closes them.
+// OpenIdle opens the connections of a load, asks for one nonce on each, and leaves them alone: no ping is answered. release closes them.
 func (l Load) OpenIdle(ctx context.Context) (release func(), err error) {
 	all, err := openAll(ctx, l.Connections, func(ctx context.Context, i int) (*websocket.Conn, error) {
 		ws, err := l.Access.dial(ctx, l.URLs[i%len(l.URLs)], nil)
@@ -100,8 +99,8 @@ func firstRequest(ws *websocket.Conn, text []byte) error {
 	return err
 }
 
-// corked is a connection that keeps what is written between cork and flush, to write it at once. It has no deadline but
-// that of the connection beneath. Its writers are to take turns.
+// corked is a connection that keeps what is written between cork and flush, to write it at once. It has no deadline but that of the
+// connection beneath. Its writers are to take turns.
 type corked struct {
 	net.Conn
 	on   bool

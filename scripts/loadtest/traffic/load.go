@@ -1,15 +1,13 @@
 // Package traffic makes load for gateways and measures what they answer.
 //
-// It promises that every request of the measured time is counted once, as acknowledged, refused, failed or unsent; that
-// latency in an open loop counts from when a request should have left, so that no stall is hidden; that a connection
-// which is lost costs the run its own requests and nothing else; that Run returns once every connection is closed and
-// every goroutine has ended.
+// It promises that every request of the measured time is counted once, as acknowledged, refused, failed or unsent; that latency in an open
+// loop counts from when a request should have left, so that no stall is hidden; that a connection which is lost costs the run its own
+// requests and nothing else; that Run returns once every connection is closed and every goroutine has ended.
 //
-// It shares the processors with what it measures, so a Load is built to cost little: a burst of requests is composed
-// into one buffer and is one system call, an answer is looked through for the few words of interest without being
-// decoded, and no request takes memory. Each connection has one goroutine that reads; in a closed loop the same one
-// sends, in an open loop one sends for all. What a request met is what is counted: only the clients of a Steady
-// reconnect and try again.
+// It shares the processors with what it measures, so a Load is built to cost little: a burst of requests is composed into one buffer and is
+// one system call, an answer is looked through for the few words of interest without being decoded, and no request takes memory. Each
+// connection has one goroutine that reads; in a closed loop the same one sends, in an open loop one sends for all. What a request met is
+// what is counted: only the clients of a Steady reconnect and try again.
 //
 // Callers see to it that what they ask for makes sense; the command line says which rules there are.
 package traffic
@@ -29,9 +27,9 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Load says what to send. Every connection sends bursts of Inflight requests, each burst in one write. In a closed
-// loop, which is Rate 0, the next burst leaves when all of the last were answered. In an open one bursts are due at
-// even times, spread over all connections, whatever was answered.
+// Load says what to send. Every connection sends bursts of Inflight requests, each burst in one write. In a closed loop, which is Rate 0,
+// the next burst leaves when all of the last were answered. In an open one bursts are due at even times, spread over all connections,
+// whatever was answered.
 type Load struct {
 	URLs        []string // such as "ws://127.0.0.1:8080/ws"; connections take them in turn
 	Access      Access
@@ -52,15 +50,14 @@ type Load struct {
 
 	// Progress, where it is set, is called after each measured second, from one goroutine, and must not block.
 	Progress func(result.Second)
-	// BeginMeasure and EndMeasure, where they are set, are called when the measured time begins and when it has ended,
-	// so that others may measure the same time. EndMeasure is not called without BeginMeasure.
+	// BeginMeasure and EndMeasure, where they are set, are called when the measured time begins and when it has ended, so that others may
+	// measure the same time. EndMeasure is not called without BeginMeasure.
 	BeginMeasure, EndMeasure func()
 
 	grace time.Duration // how long answers are waited for at the end; 0: what is usual
 }
 
-// The bounds of a load. A burst must fit into the send buffer of its socket, so that to write it never means to wait
-// for the other side.
+// The bounds of a load. A burst must fit into the send buffer of its socket, so that to write it never means to wait for the other side.
 const (
 	MaxConnections = 1_000_000
 	MaxInflight    = 1000
@@ -75,15 +72,15 @@ func (l *Load) describe() result.Load {
 	}
 }
 
-// Access is what connections show, and whom they trust. The zero Access shows nothing, and trusts the certificates of
-// the system. It is not to be changed once it is used.
+// Access is what connections show, and whom they trust. The zero Access shows nothing, and trusts the certificates of the system. It is not
+// to be changed once it is used.
 type Access struct {
 	Header http.Header // sent with each upgrade
 	TLS    *tls.Config // of wss addresses
 }
 
-// NewAccess makes the Access of an API key or another Bearer token, "" for none, and of a file with the certificates of
-// the authorities that are trusted, "" for those of the system.
+// NewAccess makes the Access of an API key or another Bearer token, "" for none, and of a file with the certificates of the authorities
+// that are trusted, "" for those of the system.
 func NewAccess(token, caFile string) (a Access, err error) {
 	if token != "" {
 		a.Header = http.Header{"Authorization": {"Bearer " + token}}
@@ -111,14 +108,12 @@ var methodNames = [methodCount]string{"allocate", "markUsed", "markRecyclable", 
 // String is the method's word in a mix and in results.
 func (m Method) String() string { return methodNames[m] }
 
-// Mix is the share of each method, in any unit. Marks are of nonces that the same connection was handed out before;
-// while there is none to mark, an allocate is sent in its place, so that the shares of a run may differ. The zero Mix
-// only allocates.
+// Mix is the share of each method, in any unit. Marks are of nonces that the same connection was handed out before; while there is none to
+// mark, an allocate is sent in its place, so that the shares of a run may differ. The zero Mix only allocates.
 type Mix struct {
 	Shares [methodCount]float64
-	// Pairs is instead of shares: a connection marks as used everything that it was handed out before it allocates
-	// more. In a closed loop each burst of allocations is followed by the burst of their marks; nothing is marked for
-	// an allocation that failed.
+	// Pairs is instead of shares: a connection marks as used everything that it was handed out before it allocates more. In a closed loop
+	// each burst of allocations is followed by the burst of their marks; nothing is marked for an allocation that failed.
 	Pairs bool
 }
 
@@ -170,8 +165,7 @@ func (m *Mix) shares() map[string]float64 {
 	return shares
 }
 
-// pick chooses a method, at random by its share. In pairs it is a mark, in whose place an allocate is sent while there
-// is none.
+// pick chooses a method, at random by its share. In pairs it is a mark, in whose place an allocate is sent while there is none.
 func (m *Mix) pick(rng *rand.Rand) Method {
 	if m.Pairs {
 		return MarkUsed
@@ -196,8 +190,8 @@ func (s Signers) Name(i int) string { return Signer(s.Base + int64(i)) }
 
 func (s *Signers) pick(rng *rand.Rand) int64 { return s.Base + rng.Int64N(int64(s.Count)) }
 
-// Signer is the name of an account on the wire. Its length is the same for all, and its last 16 digits are the
-// account's number in hexadecimal.
+// Signer is the name of an account on the wire. Its length is the same for all, and its last 16 digits are the account's number in
+// hexadecimal.
 func Signer(account int64) string { return fmt.Sprintf("eip155:1:0x%040x", account) }
 
 // accountOf is the number of an account of these by its name; false: it is none of them.

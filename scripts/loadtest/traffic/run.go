@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"noncegate/scripts/loadtest/result"
 )
 
 const (
-	// drainGrace is how long the answers still under way at the end are waited for, and interruptGrace the same when
-	// the load is to end before its time.
+	// drainGrace is how long the answers still under way at the end are waited for, and interruptGrace the same when the load is to end
+	// before its time.
 	drainGrace     = 10 * time.Second
 	interruptGrace = time.Second
 	// eventGrace is how long events are waited for after the last answer.
@@ -42,9 +44,9 @@ type runner struct {
 	lost     map[string]int64 // connections, by why
 }
 
-// Run makes the load and measures it; see the package for what it promises. When ctx ends, the result is what was
-// measured until then, Interrupted, without an error. When every connection is lost, the result comes with an error
-// that is ErrAllLost. A load whose connections cannot be opened has no result.
+// Run makes the load and measures it; see the package for what it promises. When ctx ends, the result is what was measured until then,
+// Interrupted, without an error. When every connection is lost, the result comes with an error that is ErrAllLost. A load whose connections
+// cannot be opened has no result.
 func (l Load) Run(ctx context.Context) (*result.Run, error) {
 	r := &runner{load: l, meter: newMeter(), nobody: make(chan struct{}), lost: make(map[string]int64)}
 	err := r.open(ctx)
@@ -106,8 +108,7 @@ func (r *runner) start() {
 	}
 }
 
-// offer gives the k-th burst to the connection whose turn it is. When that has ended the next one takes it over, so
-// that the rate stays.
+// offer gives the k-th burst to the connection whose turn it is. When that has ended the next one takes it over, so that the rate stays.
 func (r *runner) offer(k int, due time.Duration) {
 	for i := range r.clients {
 		if r.clients[(k+i)%len(r.clients)].offer(due) {
@@ -157,8 +158,8 @@ func (r *runner) measure(ctx context.Context) error {
 	}
 }
 
-// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything is closed and
-// every goroutine has ended. why is how the run ended.
+// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything is closed and every goroutine has
+// ended. why is how the run ended.
 func (r *runner) stop(why error) {
 	grace := drainGrace
 	if why != nil {
@@ -207,4 +208,60 @@ func (r *runner) result() *result.Run {
 		}
 	}
 	return res
+}
+
+const (
+	// minPause is the shortest time a pacer sleeps: what falls due meanwhile leaves together, late by no more than that. Waking for every
+	// request would cost more than the requests.
+	minPause = 200 * time.Microsecond
+	// maxPause is the longest, after which it hears that the load has ended.
+	maxPause = 5 * time.Millisecond
+	// catchUp is how long a pacer that is late when the load ends may still send what was due before.
+	catchUp = 100 * time.Millisecond
+)
+
+// pacer tells of what comes at even times. Its goroutine runs loop.
+type pacer struct {
+	meter    *meter
+	first    time.Duration // when the first is due
+	interval float64       // nanoseconds between two
+	next     func(k int, due time.Duration)
+	left     func(due time.Duration, n int) // so many from then on came too late
+	ended    atomic.Int64                   // when the load ended; 0: it has not
+	pause    func(time.Duration)            // nil: the system's
+}
+
+// end has the loop come to its end.
+func (p *pacer) end() { p.ended.CompareAndSwap(0, max(1, int64(p.meter.now()))) }
+
+func (p *pacer) loop() {
+	if p.pause == nil {
+		sleep, done := newPauser()
+		defer done()
+		p.pause = sleep
+	}
+	for k := 0; ; k++ {
+		due := p.first + time.Duration(p.interval*float64(k))
+		if end := p.sleepUntil(due); end > 0 {
+			if due >= end {
+				return
+			}
+			if p.meter.now() > end+catchUp {
+				p.left(due, int(math.Ceil(float64(end-due)/p.interval)))
+				return
+			}
+		}
+		p.next(k, due)
+	}
+}
+
+// sleepUntil returns 0 at the time due, or as soon as it can after that, and when the load ended if it has.
+func (p *pacer) sleepUntil(due time.Duration) (end time.Duration) {
+	for {
+		left := due - p.meter.now()
+		if end := p.ended.Load(); end > 0 || left <= 0 {
+			return time.Duration(end)
+		}
+		p.pause(min(max(left, minPause), maxPause))
+	}
 }

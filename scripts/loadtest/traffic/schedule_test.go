@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// paced has a pacer offer a burst each 10 ms from first on for 45 ms, on a clock that jumps, to two connections of
-// which some have ended. It returns when those were due that were sent, and how many were not.
+// paced has a pacer offer a burst each 10 ms from first on for 45 ms, on a clock that jumps, to two connections of which some have ended.
+// It returns when those were due that were sent, and how many were not.
 func paced(t *testing.T, first time.Duration, pause func(time.Duration), ended ...int) (sent [2][]time.Duration, unsent int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

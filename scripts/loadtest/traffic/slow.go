@@ -26,15 +26,14 @@ const (
 	Trickle Behaviour = "trickle"
 )
 
-// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers, and sending. What
-// they send and receive is counted nowhere else.
+// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers, and sending. What they send and
+// receive is counted nowhere else.
 type Slow struct {
 	URLs      []string // as in Load
 	Access    Access   // as in Load
 	Clients   int
 	Behaviour Behaviour // what they do once they are told to
-	// Rate is how many allocations a second they send together, above 0. One that the gateway does not read from sends
-	// less.
+	// Rate is how many allocations a second they send together, above 0. One that the gateway does not read from sends less.
 	Rate    float64
 	Signers Signers // the accounts they allocate of
 }
@@ -52,8 +51,7 @@ type SlowClients struct {
 	counts result.Slow
 }
 
-// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx bounds only the
-// opening.
+// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx bounds only the opening.
 func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 	g := &SlowClients{slow: s, begun: make(chan struct{})}
 	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
@@ -73,8 +71,8 @@ func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
 // Misbehave lets them subscribe, send, and misbehave from now on. It may be called more than once, and does not wait.
 func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
 
-// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is
-// first, for a moment, which tells whether the gateway had closed them. It may be called again, with the same answer.
+// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is first, for a moment,
+// which tells whether the gateway had closed them. It may be called again, with the same answer.
 func (g *SlowClients) Stop() result.Slow {
 	g.cancel()
 	g.wg.Wait()
@@ -92,19 +90,17 @@ func (g *SlowClients) count(change func(*result.Slow)) {
 }
 
 const (
-	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so that what is not read fills the
-	// gateway's side soon.
+	// slowReadBuffer is what the kernel keeps for a slow client. It is small, so that what is not read fills the gateway's side soon.
 	slowReadBuffer = 4 << 10
 	// A trickling client reads trickleBytes each trickleTick.
 	trickleBytes = 4
 	trickleTick  = 250 * time.Millisecond
-	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of itself to both
-	// sides.
+	// comeBackAfter is the pause before a client comes back that was thrown out, spread by half of itself to both sides.
 	comeBackAfter = time.Second
 )
 
-// throttled is a TCP connection that is read as a behaviour says, once it is slow and until it is released. It has no
-// write deadline but that of release.
+// throttled is a TCP connection that is read as a behaviour says, once it is slow and until it is released. It has no write deadline but
+// that of release.
 type throttled struct {
 	*net.TCPConn
 	how  Behaviour
@@ -212,8 +208,8 @@ func (c *slowClient) comeBack() (slowConn, bool) {
 	}
 }
 
-// session misbehaves on one connection until the other side ends it or Stop is called, and says why it ended: at best by the close
-// frame that the client had not read. Its connection is left open, and nothing is sent any more.
+// session misbehaves on one connection until the other side ends it or Stop is called, and says why it ended: at best by the close frame
+// that the client had not read. Its connection is left open, and nothing is sent any more.
 func (c *slowClient) session(conn slowConn) error {
 	if err := firstRequest(conn.Conn, subscription); err != nil {
 		return err

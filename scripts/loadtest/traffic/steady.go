@@ -21,9 +21,9 @@ import (
 	"noncegate/wire"
 )
 
-// Steady says what clients send that do what good clients do: they reconnect, and retry by request id, until they have
-// an answer or lose patience. A submission allocates a nonce and marks it used. They come at even times, and latency
-// counts from when each should have begun, so that it has all the waiting for a gateway that is away.
+// Steady says what clients send that do what good clients do: they reconnect, and retry by request id, until they have an answer or lose
+// patience. A submission allocates a nonce and marks it used. They come at even times, and latency counts from when each should have begun,
+// so that it has all the waiting for a gateway that is away.
 type Steady struct {
 	// URLs are the gateways. Each client begins with another one, and goes to the next when it loses one.
 	URLs    []string
@@ -32,8 +32,7 @@ type Steady struct {
 	Rate    float64 // submissions a second that begin, above 0
 	// Patience is how long a client tries to get one answer, above 0.
 	Patience time.Duration
-	// MaxWaiting is how many submissions may be under way at a time; one that is due while they are is counted as
-	// unsent.
+	// MaxWaiting is how many submissions may be under way at a time; one that is due while they are is counted as unsent.
 	MaxWaiting int
 	Signers    Signers
 	Verify     *Recorder           // is told the calls; nil: they are not kept
@@ -54,8 +53,7 @@ const (
 // String is the phase's name in results.
 func (p Phase) String() string { return [phaseCount]string{"before", "while one is away", "after"}[p] }
 
-// SteadyLoad is a Steady that runs. It has two goroutines, one for each submission under way, and those of its clients;
-// Stop ends them.
+// SteadyLoad is a Steady that runs. It has two goroutines, one for each submission under way, and those of its clients; Stop ends them.
 type SteadyLoad struct {
 	Steady
 	salt    string // of the request ids of this run
@@ -76,8 +74,7 @@ type SteadyLoad struct {
 	phases [phaseCount]*figures
 }
 
-// comeBackMost is the longest pause of a client between two attempts. It is shorter than the default, for restarts are
-// what is looked at.
+// comeBackMost is the longest pause of a client between two attempts. It is shorter than the default, for restarts are what is looked at.
 const comeBackMost = 2 * time.Second
 
 // Start dials all clients and begins to send. The caller must call Stop. ctx bounds only the dialling.
@@ -157,8 +154,8 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 	})
 }
 
-// Stop lets no submission begin any more, waits for those under way, and closes all clients. When ctx ends, what is
-// under way is given up and stays unknown.
+// Stop lets no submission begin any more, waits for those under way, and closes all clients. When ctx ends, what is under way is given up
+// and stays unknown.
 func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.pacer.end()
 	close(l.quiet)
@@ -253,8 +250,8 @@ func isUnknown(err error) bool {
 	return unknown
 }
 
-// counted counts what became of a call, and returns whether it was acknowledged. What is unknown, after all that a good
-// client does, has failed.
+// counted counts what became of a call, and returns whether it was acknowledged. What is unknown, after all that a good client does, has
+// failed.
 func (s *submission) counted(m Method, err error) bool {
 	now := s.meter.now()
 	switch {

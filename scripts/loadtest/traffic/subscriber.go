@@ -73,8 +73,8 @@ type event struct {
 	method Method
 }
 
-// causes brings events together with the requests that caused them, whichever is told of first. What it remembers is
-// bounded: an arrival that is forgotten is one whose request is not known.
+// causes brings events together with the requests that caused them, whichever is told of first. What it remembers is bounded: an arrival
+// that is forgotten is one whose request is not known.
 type causes struct {
 	meter       *meter
 	subscribers int

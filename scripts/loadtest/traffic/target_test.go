@@ -56,8 +56,8 @@ type conn struct {
 // reply sends one message.
 func (c *conn) reply(text string) error { return c.WriteMessage(websocket.TextMessage, []byte(text)) }
 
-// serve starts a WebSocket server that hands every message of a connection to answer, with its number from 0. An error
-// of answer ends the connection. It returns the server's URL.
+// serve starts a WebSocket server that hands every message of a connection to answer, with its number from 0. An error of answer ends the
+// connection. It returns the server's URL.
 func serve(t testing.TB, answer func(c *conn, n int, message []byte) error) string {
 	t.Helper()
 	var connections atomic.Int64

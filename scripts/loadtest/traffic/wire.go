@@ -20,8 +20,8 @@ const maxRequestBytes = 384
 // nonceOf is a hand-out of a nonce of an account.
 type nonceOf struct{ account, nonce, attempt int64 }
 
-// request is one that was sent, until it is answered. Its place in the list of its connection is its id. What it was
-// handed out stands where what a mark is about does.
+// request is one that was sent, until it is answered. Its place in the list of its connection is its id. What it was handed out stands
+// where what a mark is about does.
 type request struct {
 	nonceOf
 	open   bool // not answered yet

@@ -28,7 +28,7 @@ type watcher struct {
 // watch subscribes at a node to the signers given, or to all.
 func watch(f *e2e.Fleet, node string, signers ...string) *watcher {
 	f.Helper()
-	sub, err := dial(f, node, false).Subscribe(f.Context(), signers...)
+	sub, err := dialAt(f, f.Nodes[node].URL).Subscribe(f.Context(), signers...)
 	expect.Must(f, err)
 	w := &watcher{TB: f.TB, sub: sub, done: make(chan struct{})}
 	go func() {
@@ -79,8 +79,8 @@ func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 	})
 }
 
-// reachOnceInOrder has half of the signers asked for at the nodes that own, whichever, and half at the basic one. What two nodes commit
-// for one signer comes over two ways, in an order that only its versions tell.
+// reachOnceInOrder has half of the signers asked for at the nodes that own, whichever, and half at the basic one. What two nodes commit for
+// one signer comes over two ways, in an order that only its versions tell.
 func reachOnceInOrder(t *testing.T, f *e2e.Fleet) {
 	signers := e2e.Signers("account", 6)
 	watchers := map[string]*watcher{}

@@ -6,10 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 const (
@@ -33,8 +38,8 @@ type ServerConfig struct {
 // PlainEnv is the environment of servers: nothing of whoever runs the tests.
 var PlainEnv = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
 
-// Server is one server program that can be stopped, killed, paused and started again with the files of its room. Its methods may be
-// called from any goroutine; those that change whether it runs take turns.
+// Server is one server program that can be stopped, killed, paused and started again with the files of its room. Its methods may be called
+// from any goroutine; those that change whether it runs take turns.
 type Server struct {
 	room *Room
 	cfg  ServerConfig
@@ -65,8 +70,8 @@ func (s *Server) PID() int {
 // portTries is how often a server is started again whose port somebody took meanwhile.
 const portTries = 3
 
-// StartOn starts the server on a free port, which configure writes into its settings, and
-// returns the port once it serves. taken is in the log of a server whose port was taken.
+// StartOn starts the server on a free port, which configure writes into its settings, and returns the port once it serves. taken is in the
+// log of a server whose port was taken.
 func (s *Server) StartOn(taken string, configure func(port int) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +98,8 @@ func (s *Server) Stop() error {
 	return s.stopLocked()
 }
 
-// Kill ends the server at once, as a crash does, and works on a paused one too. The
-// operating system still has what the server wrote, synced or not.
+// Kill ends the server at once, as a crash does, and works on a paused one too. The operating system still has what the server wrote,
+// synced or not.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +135,8 @@ func (s *Server) restart(what string, endLocked func() error) error {
 	return nil
 }
 
-// Pause stops every process of the server where it stands (SIGSTOP); the kernel still
-// takes connections and bytes for it. The caller must Resume, Stop or Kill it.
+// Pause stops every process of the server where it stands (SIGSTOP); the kernel still takes connections and bytes for it. The caller must
+// Resume, Stop or Kill it.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
 // Resume lets a paused server go on.
@@ -189,4 +194,27 @@ func (s *Server) endLocked(sig syscall.Signal, timeout time.Duration) error {
 		return fmt.Errorf("%s: %w", s.cfg.Name, err)
 	}
 	return nil
+}
+
+// Main runs a package's tests beside one server, which *server points at meanwhile, and returns the exit code. It fails the run when the
+// server cannot be started, or when the tests leave goroutines behind beyond those that options ignore.
+func Main[S io.Closer](m *testing.M, server *S, start func() (S, error), options ...goleak.Option) int {
+	s, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*server = s
+	code := m.Run()
+	if err := s.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := goleak.Find(options...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
 }

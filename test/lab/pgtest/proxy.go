@@ -4,6 +4,7 @@ package pgtest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/url"
@@ -20,8 +21,8 @@ var idleReply = []byte{'Z', 0, 0, 0, 5, 'I'}
 // dialTimeout bounds the wait for the server; Close may take that long.
 const dialTimeout = 5 * time.Second
 
-// maxLate bounds what of one connection's late replies is on its way; past it the server waits, as it does for a network whose window
-// is full.
+// maxLate bounds what of one connection's late replies is on its way; past it the server waits, as it does for a network whose window is
+// full.
 const maxLate = 1024
 
 // Proxy is a TCP proxy in front of a server. It starts by forwarding; what a method changes holds for open connections and for new ones.
@@ -120,23 +121,23 @@ func (p *Proxy) BlackHole() {
 	}
 }
 
-// CutReplies waits for a connection whose client sends match (such as "commit"; empty for anything) and loses the reply: that and
-// what follows is forwarded to the server, what the server answers is thrown away. When the server has ended its answer, so that
-// the transaction is decided, both sides are closed, and then the channel; it stays open if the server goes away without an answer.
-// Other connections and later ones are not touched; a new call replaces one that has met no connection yet.
+// CutReplies waits for a connection whose client sends match (such as "commit"; empty for anything) and loses the reply: that and what
+// follows is forwarded to the server, what the server answers is thrown away. When the server has ended its answer, so that the transaction
+// is decided, both sides are closed, and then the channel; it stays open if the server goes away without an answer. Other connections and
+// later ones are not touched; a new call replaces one that has met no connection yet.
 //
 // No earlier request of that connection may be under way: its answer would be taken for the one to lose.
 func (p *Proxy) CutReplies(match string) <-chan struct{} { return p.order(&cut{match: []byte(match)}) }
 
-// CutAnyReply is CutReplies, or with late above 0 DelayRequest, for servers that do not speak PostgreSQL's protocol: the first
-// bytes of the answer are the end of it. Of requests sent in one go, all have reached the server by then.
+// CutAnyReply is CutReplies, or with late above 0 DelayRequest, for servers that do not speak PostgreSQL's protocol: the first bytes of the
+// answer are the end of it. Of requests sent in one go, all have reached the server by then.
 func (p *Proxy) CutAnyReply(match string, late time.Duration) <-chan struct{} {
 	return p.order(&cut{match: []byte(match), late: late, anyReply: true})
 }
 
-// DelayRequest is CutReplies with a request that arrives late: the client's side is closed at once, when what it sent has not
-// reached the server, and the server gets it after late, which must be above 0, when the client may have been busy elsewhere for
-// long. The channel is closed when the server has ended its answer.
+// DelayRequest is CutReplies with a request that arrives late: the client's side is closed at once, when what it sent has not reached the
+// server, and the server gets it after late, which must be above 0, when the client may have been busy elsewhere for long. The channel is
+// closed when the server has ended its answer.
 func (p *Proxy) DelayRequest(match string, late time.Duration) <-chan struct{} {
 	return p.order(&cut{match: []byte(match), late: late})
 }
@@ -161,8 +162,8 @@ func (p *Proxy) dropLocked() {
 	}
 }
 
-// DelayReplies has the replies on connections made from now on arrive late by d, one not waiting for another: a server that is that
-// much farther away. 0 ends it.
+// DelayReplies has the replies on connections made from now on arrive late by d, one not waiting for another: a server that is that much
+// farther away. 0 ends it.
 func (p *Proxy) DelayReplies(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,8 +297,8 @@ func (p *Proxy) copyRequests(l *link) {
 	})
 }
 
-// deliverLate closes the client's side, gives the server what it sent after a while,
-// and returns once the server has answered or the link has ended.
+// deliverLate closes the client's side, gives the server what it sent after a while, and returns once the server has answered or the link
+// has ended.
 func (l *link) deliverLate(c *cut, data []byte) {
 	l.client.Close()
 	timer := time.NewTimer(c.late)
@@ -313,8 +314,8 @@ func (l *link) deliverLate(c *cut, data []byte) {
 	<-l.done // closed with the end of the answer, or by the end of the server
 }
 
-// armed hands the pending cut to the link whose client sent what it waits for. bound are the texts of the prepared statements that
-// it executes with its last bytes. It returns the end of sent that the next bytes may complete to a match.
+// armed hands the pending cut to the link whose client sent what it waits for. bound are the texts of the prepared statements that it
+// executes with its last bytes. It returns the end of sent that the next bytes may complete to a match.
 func (p *Proxy) armed(l *link, sent []byte, bound []string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -373,4 +374,95 @@ func copyFrom(from net.Conn, pass func(data []byte) bool) {
 			return
 		}
 	}
+}
+
+// RoundTrips is how often clients have waited for PostgreSQL: each Sync and each simple query is one.
+func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
+
+// CutStatement is CutReplies for the next execution of a prepared statement whose text contains text. Its preparation is let through. Only
+// connections that were made through the proxy since it listens are known well enough.
+func (p *Proxy) CutStatement(text string) <-chan struct{} {
+	return p.order(&cut{statement: text})
+}
+
+// DelayStatement is DelayRequest for the next execution of such a statement.
+func (p *Proxy) DelayStatement(text string, late time.Duration) <-chan struct{} {
+	return p.order(&cut{statement: text, late: late})
+}
+
+// statements follows what a client of PostgreSQL sends, so far as to know which prepared statements it executes. What is not PostgreSQL's
+// protocol it gives up on.
+type statements struct {
+	buf     []byte // a message that has not come whole
+	began   bool   // the startup message is over: messages have a type
+	foreign bool   // another protocol
+	texts   map[string]string
+	trips   *atomic.Int64
+}
+
+// Codes of messages that come before the startup message, and the version of the protocol.
+const (
+	requestSSL    = 80877103
+	requestGSS    = 80877104
+	protocolThree = 3 << 16
+	longestStart  = 10_000 // bytes, as the server has it
+)
+
+// feed takes what was sent next, and returns the texts of the statements that are bound by it.
+func (s *statements) feed(data []byte) (bound []string) {
+	if s.foreign {
+		return nil
+	}
+	s.buf = append(s.buf, data...)
+	for {
+		kind, body, ok := s.next()
+		if !ok {
+			return bound
+		}
+		switch kind {
+		case 'P': // Parse: name, text
+			name, rest, _ := bytes.Cut(body, []byte{0})
+			text, _, _ := bytes.Cut(rest, []byte{0})
+			if s.texts == nil {
+				s.texts = make(map[string]string)
+			}
+			s.texts[string(name)] = string(text)
+		case 'B': // Bind: portal, name
+			_, rest, _ := bytes.Cut(body, []byte{0})
+			name, _, _ := bytes.Cut(rest, []byte{0})
+			bound = append(bound, s.texts[string(name)])
+		case 'S', 'Q': // Sync, Query
+			s.trips.Add(1)
+		}
+	}
+}
+
+// next takes a whole message from the buffer. The body is valid until the next call of feed.
+func (s *statements) next() (kind byte, body []byte, ok bool) {
+	head := 0
+	if s.began {
+		head = 1
+	}
+	if len(s.buf) < head+4 {
+		return 0, nil, false
+	}
+	size := int(binary.BigEndian.Uint32(s.buf[head:]))
+	if !s.began && (size < 8 || size > longestStart) || size < 4 {
+		s.foreign, s.buf = true, nil
+		return 0, nil, false
+	}
+	if len(s.buf) < head+size {
+		return 0, nil, false
+	}
+	message := s.buf[:head+size]
+	s.buf = s.buf[head+size:]
+	if s.began {
+		return message[0], message[5:], true
+	}
+	switch code := binary.BigEndian.Uint32(message[4:]); code {
+	case requestSSL, requestGSS: // and perhaps another one follows
+	default:
+		s.began, s.foreign = true, code != protocolThree
+	}
+	return 0, nil, !s.foreign
 }
