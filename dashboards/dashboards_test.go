@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"go.yaml.in/yaml/v3"
 
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
@@ -149,7 +151,7 @@ func TestEveryQueryNamesAnExportedMetric(t *testing.T) {
 		named(where, expr, nil)
 	}
 	var records []string
-	for _, r := range rules(t) {
+	for _, r := range rules(t, false) {
 		named(r.Record+r.Alert, r.Expr, records)
 		records = append(records, r.Record)
 	}
@@ -168,8 +170,8 @@ func TestEveryQueryNamesAnExportedMetric(t *testing.T) {
 	}
 }
 
-// exportedMetrics are the names of what a gateway with a chain says at /metrics, once its Ethereum
-// endpoint was asked and it has asked a node. Everything else it counts is there from the start, at 0.
+// exportedMetrics are the names of what a gateway with a chain says at /metrics, once its Ethereum endpoint was asked and it has asked a
+// node. Everything else it counts is there from the start, at 0.
 func exportedMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	ctx := t.Context()
@@ -184,9 +186,8 @@ func exportedMetrics(t *testing.T) map[string]bool {
 	})
 	expect.Must(t, err)
 	t.Cleanup(func() { expect.Check(t, g.Kill()) })
-	question := `{"jsonrpc":"2.0","id":1,"method":"eth_sign","params":[]}`
 	endpoint := "http" + strings.TrimSuffix(strings.TrimPrefix(g.URL, "ws"), "/ws") + "/eth/1337"
-	asked, err := http.Post(endpoint, "application/json", strings.NewReader(question))
+	asked, err := http.Post(endpoint, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"eth_sign","params":[]}`))
 	expect.Must(t, err)
 	expect.Check(t, asked.Body.Close())
 	names := make(map[string]bool)
@@ -209,8 +210,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 	return names
 }
 
-// asRules are the queries of the panels as a file of recording rules, so that promtool reads them:
-// of all instances, over a minute.
+// asRules are the queries of the panels as a file of recording rules, so that promtool reads them: of all instances, over a minute.
 func asRules(queries map[string]string) (text []byte) {
 	plain := strings.NewReplacer("$instance", ".*", "$__rate_interval", "1m")
 	text = []byte("groups:\n- name: panels\n  rules:\n")
@@ -218,4 +218,123 @@ func asRules(queries map[string]string) (text []byte) {
 		text = fmt.Appendf(text, "  # %s\n  - {record: 'panel:%d', expr: %q}\n", where, i, plain.Replace(queries[where]))
 	}
 	return text
+}
+
+type rule struct {
+	Record, Alert, Expr string
+	For                 time.Duration
+	Labels, Annotations map[string]string
+}
+
+// decode reads a file of which promtool says whether its fields are right.
+func decode(t *testing.T, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	expect.Must(t, errors.Join(err, yaml.Unmarshal(text, into)))
+}
+
+// rules returns the rules of all groups, in order, or the alerts among them.
+func rules(t *testing.T, alerts bool) (all []rule) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	decode(t, "rules.yml", &file)
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return slices.DeleteFunc(all, func(r rule) bool { return alerts && r.Alert == "" })
+}
+
+// TestPromtoolAcceptsTheRulesTheirTestsAndThePanels: that an annotation can be written when an alert fires is promtool's to say, too.
+func TestPromtoolAcceptsTheRulesTheirTestsAndThePanels(t *testing.T) {
+	_, queries := boards(t)
+	panels := filepath.Join(t.TempDir(), "panels.yml")
+	expect.Must(t, os.WriteFile(panels, asRules(queries), 0o600))
+	for _, args := range [][]string{{"check", "rules", "rules.yml"}, {"check", "rules", panels}, {"test", "rules", "rules_test.yml"}} {
+		if out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// That what the file says comes true is promtool's to say.
+func TestEachAlertFiresOnceAndStaysSilentOnce(t *testing.T) {
+	var file struct {
+		Tests []struct {
+			Name           string
+			InputSeries    []struct{ Series string } `yaml:"input_series"`
+			PromqlExprTest []struct {
+				Expr       string
+				ExpSamples []any `yaml:"exp_samples"`
+			} `yaml:"promql_expr_test"`
+		}
+	}
+	decode(t, "rules_test.yml", &file)
+	shown := make(map[string]bool) // by what and alert
+	for _, group := range file.Tests {
+		for _, s := range group.InputSeries {
+			if strings.Contains(s.Series, `instance="good"`) {
+				shown["is silent beside a good instance "+group.Name] = true
+			}
+		}
+		for _, ask := range group.PromqlExprTest {
+			if want := `count by (instance) (ALERTS{alertname="` + group.Name + `", alertstate="firing"})`; ask.Expr != want {
+				t.Errorf("%s asks for %s, want %s", group.Name, ask.Expr, want)
+			}
+			shown[map[bool]string{true: "fires ", false: "is silent before "}[len(ask.ExpSamples) > 0]+group.Name] = true
+		}
+	}
+	for _, a := range rules(t, true) {
+		for _, what := range []string{"fires ", "is silent before ", "is silent beside a good instance "} {
+			if !shown[what+a.Alert] {
+				t.Errorf("rules_test.yml does not show that %s %s", a.Alert, what)
+			}
+		}
+	}
+}
+
+func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
+	manual := page(t, "alerts")
+	for _, r := range rules(t, true) {
+		if s := r.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, s) {
+			t.Errorf("%s: severity %q", r.Alert, s)
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || !leads(t, r.Annotations["runbook"]) {
+			t.Errorf("%s: summary or description is missing, or the runbook line leads nowhere: %v", r.Alert, r.Annotations)
+		}
+		if !strings.Contains(manual, "\n| `"+r.Alert+"` | "+r.Labels["severity"]+" | ") {
+			t.Errorf("%s (%s) has no line in the table of alerts of docs/alerts.md", r.Alert, r.Labels["severity"])
+		}
+	}
+}
+
+var (
+	runbook = regexp.MustCompile(`^docs/([a-z]+)\.md#([a-z-]+)(?: \((.+)\))?$`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+)
+
+// page is a page of the documentation.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/" + name + ".md")
+	expect.Must(t, err)
+	return string(text)
+}
+
+// leads reports whether a runbook line names a section of a page and, in brackets, how a paragraph of it begins.
+func leads(t *testing.T, line string) bool {
+	t.Helper()
+	to := runbook.FindStringSubmatch(line)
+	if to == nil {
+		return false
+	}
+	manual := page(t, to[1])
+	for _, at := range heading.FindAllStringSubmatchIndex(manual, -1) {
+		title := manual[at[2]:at[3]]
+		if strings.ReplaceAll(strings.ToLower(title), " ", "-") != to[2] {
+			continue
+		}
+		section, _, _ := strings.Cut(manual[at[1]:], "\n## ")
+		return to[3] == "" || strings.Contains(section, "\n**"+to[3])
+	}
+	return false
 }

@@ -3,24 +3,21 @@ package check
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/compose-spec/compose-go/v2/cli"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
-
-// documents splits a file of YAML.
-func documents(t *testing.T, file string) [][]byte {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	must(t, err)
-	return bytes.Split(data, []byte("\n---\n"))
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -59,7 +56,9 @@ func TestTheKubernetesManifestsAreOfTheAPI(t *testing.T) {
 	}
 	kinds := map[string]bool{}
 	for _, file := range files {
-		for _, doc := range documents(t, file) {
+		data, err := os.ReadFile(file)
+		must(t, err)
+		for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
 			switch v := strict(t, file, doc).(type) {
 			case *appsv1.StatefulSet:
 				kinds["StatefulSet"] = true
@@ -128,22 +127,91 @@ func statefulSet(t *testing.T, s *appsv1.StatefulSet) {
 	if sc := c.SecurityContext; sc == nil || sc.ReadOnlyRootFilesystem == nil || !*sc.ReadOnlyRootFilesystem || sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		t.Error("the container may do more than it needs")
 	}
-	ports := map[string]bool{}
-	for _, p := range c.Ports {
-		ports[p.Name] = true
-	}
 	for _, probe := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe, c.StartupProbe} {
-		if probe != nil && !ports[probe.HTTPGet.Port.StrVal] {
+		has := func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal }
+		if probe != nil && !slices.ContainsFunc(c.Ports, has) {
 			t.Errorf("a probe asks at %v, which is no port of the container", probe.HTTPGet.Port)
 		}
 	}
-	mounted := map[string]bool{}
-	for _, v := range pod.Volumes {
-		mounted[v.Name] = true
-	}
 	for _, m := range c.VolumeMounts {
-		if !mounted[m.Name] {
+		if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
 			t.Errorf("there is no volume %s", m.Name)
 		}
+	}
+}
+
+func TestTheComposeFileLoadsAndNamesFilesThatAreThere(t *testing.T) {
+	file, err := filepath.Abs("../compose/compose.yaml")
+	must(t, err)
+	opts, err := cli.NewProjectOptions([]string{file}, cli.WithWorkingDirectory(filepath.Dir(file)), cli.WithEnvFiles(filepath.Join(filepath.Dir(file), "example.env")), cli.WithDotEnv)
+	must(t, err)
+	p, err := opts.LoadProject(t.Context())
+	must(t, err)
+	gateways, mounted := 0, map[string]bool{}
+	for name, s := range p.Services {
+		for _, v := range s.Volumes {
+			if v.Type != "bind" {
+				continue
+			}
+			mounted[v.Source] = true
+			if _, err := os.Stat(v.Source); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if s.Build != nil {
+			gateways++
+			if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if gateways != 3 {
+		t.Errorf("%d gateways", gateways)
+	}
+	boards, err := filepath.Glob("../../dashboards/*.json")
+	if err != nil || len(boards) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	for _, board := range boards {
+		if path, err := filepath.Abs(board); err != nil || !mounted[path] {
+			t.Errorf("Grafana is not given %s: %v", board, err)
+		}
+	}
+}
+
+const unit = "../systemd/noncegate.service"
+
+// maxExposed is the most of systemd's score, 0 to 10, that the unit may have.
+const maxExposed = 1.5
+
+func TestTheUnitIsUnderstoodAndHardened(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Fatal("systemd-analyze is not here; on Debian it comes with the package systemd")
+	}
+	// verify asks whether the program is there.
+	text, err := os.ReadFile(unit)
+	must(t, err)
+	here := filepath.Join(t.TempDir(), "noncegate.service")
+	must(t, os.WriteFile(here, []byte(strings.Replace(string(text), "/usr/local/bin/gateway", "/bin/true", 1)), 0o600))
+	if out, err := exec.Command("systemd-analyze", "verify", here).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+	// Listeners read the longest backlog below /proc/sys, figures the time of the start
+	// from /proc/stat; and what is away at the start may come back.
+	for _, harmful := range []string{"ProcSubset=pid", "RestartPreventExitStatus="} {
+		if strings.Contains(string(text), "\n"+harmful) {
+			t.Errorf("the unit says %s", harmful)
+		}
+	}
+	if !strings.Contains(string(text), "\nLimitCORE=0\n") {
+		t.Error("a dump of the memory, which has credentials, may be written")
+	}
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", here).CombinedOutput()
+	found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+	if found == nil {
+		t.Skipf("this systemd-analyze does not judge units that are not loaded: %v\n%s", err, out)
+	}
+	if score, err := strconv.ParseFloat(string(found[1]), 64); err != nil || score > maxExposed {
+		t.Errorf("exposure %s, want at most %v\n%s", found[1], maxExposed, out)
 	}
 }
