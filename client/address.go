@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -15,13 +16,13 @@ func (cfg *Config) addresses() error {
 	var user *url.Userinfo
 	for i, raw := range cfg.URLs {
 		u, err := parseURL(raw)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if u.User != nil && user != nil && *u.User != *user {
+		case u.User == nil:
+		case user != nil && *u.User != *user:
 			return errors.New("client: the URLs have different users; all are to be of one cluster, and one user is shown to all of its gateways")
-		}
-		if u.User != nil {
+		default:
 			user = u.User
 		}
 		cfg.URLs[i] = dialled(u)
@@ -54,12 +55,7 @@ func (cfg *Config) authorize(user *url.Userinfo) error {
 // secure reports whether an address was given that encrypts. What Header holds
 // must then not travel in the clear.
 func (cfg *Config) secure() bool {
-	for _, u := range cfg.URLs {
-		if strings.HasPrefix(u, "wss:") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cfg.URLs, func(u string) bool { return strings.HasPrefix(u, "wss:") })
 }
 
 // ownerURL makes a WebSocket address of what a gateway wrote. A user in it is refused:

@@ -97,7 +97,7 @@ func (o *op) roundTrip(ctx context.Context, via *rpcconn.Conn) (answer, error) {
 	if err := wire.Unmarshal(m.Error, refused); err != nil {
 		return answer{}, &lostError{fmt.Errorf("refusal: %w", err)}
 	}
-	return answer{}, &refusal{wire: refused, reason: reasons[refused.Code]}
+	return answer{}, &refusal{refused}
 }
 
 // pick returns the connection to the owner of the call's signer where one is
@@ -109,6 +109,9 @@ func (c *Client) pick(ctx context.Context, o *op) (*rpcconn.Conn, error) {
 			return via, nil
 		}
 		c.owners.forget(o)
+	}
+	if c.ctx.Err() != nil { // the connection may not know yet
+		return nil, ErrClosed
 	}
 	return c.main.Acquire(ctx)
 }

@@ -10,14 +10,15 @@ import (
 )
 
 func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
-	for code, sentinel := range reasons {
-		if (&history{}).passes(&refusal{reason: sentinel, wire: &wire.Error{Code: code}}) {
+	for _, sentinel := range refusals {
+		number := int(sentinel.(code))
+		if (&history{}).passes(&refusal{&wire.Error{Code: number}}) {
 			continue
 		}
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{})
 			nonce := int64(5)
-			p.Reject(p.Next(wire.MethodAllocate), code, sentinel.Error(), wire.ErrorData{Nonce: &nonce})
+			p.Reject(p.Next(wire.MethodAllocate), number, sentinel.Error(), wire.ErrorData{Nonce: &nonce})
 			_, err := wait()
 			if !errors.Is(err, sentinel) {
 				t.Errorf("got error %v, want %v", err, sentinel)
@@ -104,7 +105,7 @@ func TestRefusalsAfterALostAnswerDoNotSettleIt(t *testing.T) {
 		"server_busy": wire.CodeServerBusy, "fenced": wire.CodeFenced,
 		"not_found": wire.CodeNotFound, "hold_limit": wire.CodeHoldLimit, "duplicate_submit": wire.CodeDuplicateSubmit,
 	}
-	for reason, code := range nothing {
+	for reason, number := range nothing {
 		story(t, Config{MaxElapsed: 5 * time.Second}, func(t *testing.T, n *network, c *Client, p *peer) {
 			wait := allocate(t, c, AllocateRequest{RequestID: "mine"})
 			p.Next(wire.MethodAllocate)
@@ -112,15 +113,15 @@ func TestRefusalsAfterALostAnswerDoNotSettleIt(t *testing.T) {
 			p = <-n.Host("a").Peers
 			go func() {
 				for r := range p.Requests {
-					p.Reject(r, code, reason, wire.ErrorData{})
+					p.Reject(r, number, reason, wire.ErrorData{})
 				}
 			}()
 			_, err := wait()
 			u := wantUnknown(t, err)
-			if u.RequestID != "mine" || u.Last == nil || !errors.Is(u.Last, reasons[code]) {
+			if u.RequestID != "mine" || u.Last == nil || !errors.Is(u.Last, code(number)) {
 				t.Errorf("%s: got %+v", reason, u)
 			}
-			if errors.Is(err, reasons[code]) || !errors.Is(err, ErrConnectionLost) {
+			if errors.Is(err, code(number)) || !errors.Is(err, ErrConnectionLost) {
 				t.Errorf("%s: error %v matches a refusal that settles nothing", reason, err)
 			}
 		})

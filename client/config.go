@@ -107,22 +107,13 @@ func (cfg Config) complete(first string) (Config, error) {
 }
 
 func (cfg *Config) validate() error {
-	positive := []struct {
-		name  string
-		value int64
-	}{
-		{"DialTimeout", int64(cfg.DialTimeout)},
-		{"WriteTimeout", int64(cfg.WriteTimeout)},
-		{"MaxInflight", int64(cfg.MaxInflight)},
-		{"QueueLimit", int64(cfg.QueueLimit)},
-		{"MaxMessageBytes", int64(cfg.MaxMessageBytes)},
-		{"BackoffMin", int64(cfg.BackoffMin)},
-		{"MarkTimeout", int64(cfg.MarkTimeout)},
-		{"EventBuffer", int64(cfg.EventBuffer)},
-	}
-	for _, f := range positive {
-		if f.value <= 0 {
-			return fmt.Errorf("client: Config.%s must be positive", f.name)
+	for name, value := range map[string]int64{
+		"DialTimeout": int64(cfg.DialTimeout), "WriteTimeout": int64(cfg.WriteTimeout), "BackoffMin": int64(cfg.BackoffMin),
+		"MarkTimeout": int64(cfg.MarkTimeout), "MaxInflight": int64(cfg.MaxInflight), "QueueLimit": int64(cfg.QueueLimit),
+		"MaxMessageBytes": int64(cfg.MaxMessageBytes), "EventBuffer": int64(cfg.EventBuffer),
+	} {
+		if value <= 0 {
+			return fmt.Errorf("client: Config.%s must be positive", name)
 		}
 	}
 	if cfg.BackoffMax < cfg.BackoffMin {

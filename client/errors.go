@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -14,22 +15,22 @@ import (
 // Refusals of the gateway, by the stable word of data.reason. Match them with
 // errors.Is; errors.As with a *wire.Error reaches code, message and data.
 var (
-	ErrParse           = errors.New("parse_error")
-	ErrInvalidRequest  = errors.New("invalid_request")
-	ErrMethodNotFound  = errors.New("method_not_found")
-	ErrInvalidParams   = errors.New("invalid_params")
-	ErrInternal        = errors.New("internal")
-	ErrServerBusy      = errors.New("server_busy")
-	ErrNotOwner        = errors.New("not_owner")
-	ErrFenced          = errors.New("fenced")
-	ErrUnavailable     = errors.New("unavailable")
-	ErrConflict        = errors.New("conflict")
-	ErrNotFound        = errors.New("not_found")
-	ErrHoldLimit       = errors.New("hold_limit")
-	ErrDuplicateSubmit = errors.New("duplicate_submit")
-	ErrUnauthorized    = errors.New("unauthorized")
-	ErrForbidden       = errors.New("forbidden")
-	ErrDraining        = errors.New("draining")
+	ErrParse           error = code(wire.CodeParseError)
+	ErrInvalidRequest  error = code(wire.CodeInvalidRequest)
+	ErrMethodNotFound  error = code(wire.CodeMethodNotFound)
+	ErrInvalidParams   error = code(wire.CodeInvalidParams)
+	ErrInternal        error = code(wire.CodeInternal)
+	ErrServerBusy      error = code(wire.CodeServerBusy)
+	ErrNotOwner        error = code(wire.CodeNotOwner)
+	ErrFenced          error = code(wire.CodeFenced)
+	ErrUnavailable     error = code(wire.CodeUnavailable)
+	ErrConflict        error = code(wire.CodeConflict)
+	ErrNotFound        error = code(wire.CodeNotFound)
+	ErrHoldLimit       error = code(wire.CodeHoldLimit)
+	ErrDuplicateSubmit error = code(wire.CodeDuplicateSubmit)
+	ErrUnauthorized    error = code(wire.CodeUnauthorized)
+	ErrForbidden       error = code(wire.CodeForbidden)
+	ErrDraining        error = code(wire.CodeDraining)
 
 	// ErrWindow is an ErrHoldLimit: a new nonce would be too far ahead of the chain. The
 	// Data of the *wire.Error has the lowest nonce that the chain has not used, and how
@@ -60,25 +61,10 @@ var (
 	ErrNotSent = errors.New("transaction not sent")
 )
 
-// reasons ties the codes of the protocol to the sentinels.
-var reasons = map[int]error{
-	wire.CodeParseError:      ErrParse,
-	wire.CodeInvalidRequest:  ErrInvalidRequest,
-	wire.CodeMethodNotFound:  ErrMethodNotFound,
-	wire.CodeInvalidParams:   ErrInvalidParams,
-	wire.CodeInternal:        ErrInternal,
-	wire.CodeServerBusy:      ErrServerBusy,
-	wire.CodeNotOwner:        ErrNotOwner,
-	wire.CodeFenced:          ErrFenced,
-	wire.CodeUnavailable:     ErrUnavailable,
-	wire.CodeConflict:        ErrConflict,
-	wire.CodeNotFound:        ErrNotFound,
-	wire.CodeHoldLimit:       ErrHoldLimit,
-	wire.CodeDuplicateSubmit: ErrDuplicateSubmit,
-	wire.CodeUnauthorized:    ErrUnauthorized,
-	wire.CodeForbidden:       ErrForbidden,
-	wire.CodeDraining:        ErrDraining,
-}
+// code is the sentinel of a code of the protocol.
+type code int
+
+func (c code) Error() string { return wire.Reason(int(c)) }
 
 // UnknownOutcomeError says that a write was sent and nobody knows what became
 // of it. It is not a refusal: the write may have happened or may happen yet.
@@ -188,22 +174,14 @@ func notDialled(url string, err error) error {
 	return e
 }
 
-// refusal is an error of the gateway together with the sentinel of its code.
-type refusal struct {
-	wire   *wire.Error
-	reason error // nil for a code that is not in the table
-}
+// refusal is an error of the gateway. It matches the sentinel of its code.
+type refusal struct{ wire *wire.Error }
 
 func (r *refusal) Error() string { return r.wire.Error() }
+func (r *refusal) Unwrap() error { return r.wire }
 
-func (r *refusal) Unwrap() []error {
-	switch {
-	case r.reason == nil:
-		return []error{r.wire}
-	case r.wire.Data != nil && r.wire.Data.Cause == wire.CauseWindow:
-		return []error{r.wire, r.reason, ErrWindow}
-	}
-	return []error{r.wire, r.reason}
+func (r *refusal) Is(target error) bool {
+	return target == code(r.wire.Code) || target == ErrWindow && r.wire.Data != nil && r.wire.Data.Cause == wire.CauseWindow
 }
 
 // outcomeUnknown reports whether the gateway itself does not know. Unavailable
@@ -224,13 +202,10 @@ func (r *refusal) retryAfter() time.Duration {
 // whose outcome follows when it is unknown, "no answer", or "not sent".
 func reasonOf(err error) string {
 	if r, ok := errors.AsType[*refusal](err); ok {
-		switch {
-		case r.outcomeUnknown():
+		if r.outcomeUnknown() {
 			return ErrUnavailable.Error() + " " + wire.OutcomeUnknown
-		case r.reason != nil:
-			return r.reason.Error()
 		}
-		return "unknown code"
+		return cmp.Or(wire.Reason(r.wire.Code), "unknown code")
 	}
 	if _, ok := errors.AsType[*NotSentError](err); ok {
 		return "not sent"

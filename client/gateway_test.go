@@ -25,6 +25,12 @@ type (
 	received = wspeer.Request
 )
 
+// refusals are the sentinels of all codes.
+var refusals = []error{
+	ErrParse, ErrInvalidRequest, ErrMethodNotFound, ErrInvalidParams, ErrInternal, ErrServerBusy, ErrNotOwner, ErrFenced,
+	ErrUnavailable, ErrConflict, ErrNotFound, ErrHoldLimit, ErrDuplicateSubmit, ErrUnauthorized, ErrForbidden, ErrDraining,
+}
+
 func busy(p *peer, r received, retryAfterMs int64) {
 	p.T.Helper()
 	p.Reject(r, wire.CodeServerBusy, "server_busy", wire.ErrorData{Stage: wire.StageWorker, RetryAfterMs: retryAfterMs})

@@ -66,23 +66,38 @@ func (a *Allocation) Holds() []Hold {
 // Allocate takes the lowest free nonces of a signer. After an
 // UnknownOutcomeError, call it again with the RequestID of the error.
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
-	if r.RequestID == "" && !c.cfg.NoRequestIDs {
-		r.RequestID = rand.Text()
-	}
+	r.RequestID = c.requestID(r.RequestID)
 	params := wire.AllocateParams{
 		Signer: r.Signer, Count: int64(r.Count), RequestID: r.RequestID,
 		HoldMs: r.Hold.Milliseconds(), Guard: r.Guard, RecordFirst: r.RecordFirst,
 	}
-	o := op{method: wire.MethodAllocate, params: &params, signer: r.Signer, requestID: r.RequestID}
-	if r.RequestID != "" {
-		o.repeat = repeatSafe
-	}
-	result, answer, err := ask[wire.AllocateResult](ctx, c, &o)
+	result, a, err := ask[wire.AllocateResult](ctx, c, handOut(wire.MethodAllocate, r.Signer, r.RequestID, &params))
 	if err != nil {
 		return Allocation{}, err
 	}
-	left := time.Duration(result.HoldMs) * time.Millisecond
-	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(left)}, nil
+	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: a.deadline(result.HoldMs)}, nil
+}
+
+// requestID is the one given, or a new one.
+func (c *Client) requestID(given string) string {
+	if given == "" && !c.cfg.NoRequestIDs {
+		return rand.Text()
+	}
+	return given
+}
+
+// handOut is a call that takes nonces, which only a request id allows to repeat.
+func handOut(method, signer, requestID string, params any) *op {
+	o := &op{method: method, params: params, signer: signer, requestID: requestID}
+	if requestID != "" {
+		o.repeat = repeatSafe
+	}
+	return o
+}
+
+// deadline is when a hold ends, at the earliest, that was said to last for holdMs.
+func (a answer) deadline(holdMs int64) time.Time {
+	return a.sentAt.Add(time.Duration(holdMs) * time.Millisecond)
 }
 
 // MarkOption changes one mark.
@@ -147,11 +162,11 @@ type Extension struct {
 func (c *Client) Extend(ctx context.Context, h Hold, hold time.Duration) (Extension, error) {
 	params := wire.ExtendParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, HoldMs: hold.Milliseconds()}
 	o := op{method: wire.MethodExtend, params: &params, signer: h.Signer, repeat: repeatSafe}
-	result, answer, err := ask[wire.ExtendResult](ctx, c, &o)
+	result, a, err := ask[wire.ExtendResult](ctx, c, &o)
 	if err != nil {
 		return Extension{}, err
 	}
-	return Extension{ExtendResult: result, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
+	return Extension{ExtendResult: result, Deadline: a.deadline(result.HoldMs)}, nil
 }
 
 // RepairRequest asks for the nonce of a signer that blocks those above it.
@@ -182,19 +197,13 @@ func (r *Repair) Hold() Hold { return Hold{r.Signer, r.Nonce, r.Attempt} }
 // replaced or cancelled; marks of its holder before are refused from then on. After an
 // UnknownOutcomeError, call it again with the RequestID of the error.
 func (c *Client) Repair(ctx context.Context, r RepairRequest) (Repair, error) {
-	if r.RequestID == "" && !c.cfg.NoRequestIDs {
-		r.RequestID = rand.Text()
-	}
+	r.RequestID = c.requestID(r.RequestID)
 	params := wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds(), RequestID: r.RequestID}
-	o := op{method: wire.MethodRepair, params: &params, signer: r.Signer, requestID: r.RequestID}
-	if r.RequestID != "" {
-		o.repeat = repeatSafe
-	}
-	result, answer, err := ask[wire.RepairResult](ctx, c, &o)
+	result, a, err := ask[wire.RepairResult](ctx, c, handOut(wire.MethodRepair, r.Signer, r.RequestID, &params))
 	if err != nil {
 		return Repair{}, err
 	}
-	return Repair{RepairResult: result, RequestID: r.RequestID, Deadline: answer.sentAt.Add(time.Duration(result.HoldMs) * time.Millisecond)}, nil
+	return Repair{RepairResult: result, RequestID: r.RequestID, Deadline: a.deadline(result.HoldMs)}, nil
 }
 
 // SetFloor raises the lowest nonce of a signer that may be handed out; it never

@@ -72,7 +72,7 @@ func (w *owners) try(o *op, said *wire.ErrorData) {
 	}
 }
 
-// take makes the way that was tried the call's, if it is open.
+// take makes the way that was tried the call's, if it is open by now.
 func (w *owners) take(o *op) {
 	if o.hint == "" {
 		return
@@ -80,20 +80,25 @@ func (w *owners) take(o *op) {
 	w.mu.Lock()
 	l := w.lines[o.hint]
 	w.mu.Unlock()
-	if l != nil && l.open() {
+	if l.live() != nil {
 		w.remember(o, o.hint)
 	}
 	o.hint = ""
 }
 
-// open reports whether the connection is there, without waiting for it.
-func (l *line) open() bool {
+// live is the connection if it is there by now, else nil.
+func (l *line) live() *rpcconn.Conn {
+	if l == nil {
+		return nil
+	}
 	select {
 	case <-l.ready:
-		return l.conn != nil && l.conn.Alive()
-	default:
-		return false
+		if l.conn != nil && l.conn.Alive() {
+			return l.conn
+		}
+	default: // being dialled
 	}
+	return nil
 }
 
 // remember sends the call, and later ones for its signer, to url.
@@ -132,12 +137,8 @@ func (w *owners) reach(ctx context.Context, url string) *rpcconn.Conn {
 	select {
 	case <-l.ready:
 	case <-ctx.Done():
-		return nil
 	}
-	if l.conn == nil || !l.conn.Alive() {
-		return nil
-	}
-	return l.conn
+	return l.live()
 }
 
 // line returns the line to url, a new one when there is none and room for it.
@@ -161,14 +162,10 @@ func (w *owners) line(url string) *line {
 // evictLocked ends a line that no call uses.
 func (w *owners) evictLocked() bool {
 	for url, l := range w.lines {
-		select {
-		case <-l.ready:
-			if l.conn != nil && l.conn.Alive() && l.conn.Idle() {
-				delete(w.lines, url)
-				l.conn.Leave()
-				return true
-			}
-		default: // being dialled for somebody
+		if conn := l.live(); conn != nil && conn.Idle() {
+			delete(w.lines, url)
+			conn.Leave()
+			return true
 		}
 	}
 	return false

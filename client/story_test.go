@@ -114,13 +114,8 @@ func (s *scripted) step(command string, args []string) (shown []string) {
 			expect.Must(s, json.Unmarshal([]byte(strings.Join(args[2:], " ")), &data))
 		}
 		r := s.question(args[0])
-		code := wire.CodeInternal
-		for c, err := range reasons {
-			if err.Error() == args[1] {
-				code = c
-			}
-		}
-		r.at.Reject(r.received, code, args[1], data)
+		i := slices.IndexFunc(refusals, func(err error) bool { return err.Error() == args[1] })
+		r.at.Reject(r.received, int(refusals[max(i, 0)].(code)), args[1], data)
 	case "subscribe":
 		s.subscribe(args[0], args[1:])
 	case "unsubscribe":
@@ -265,8 +260,7 @@ func why(err error) string {
 	if _, ok := errors.AsType[*NotSentError](err); ok {
 		words = append(words, "not sent")
 	}
-	known := slices.Collect(maps.Values(reasons))
-	slices.SortFunc(known, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	known := slices.SortedFunc(slices.Values(refusals), func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	for _, e := range append(known, ErrWindow, ErrClosed, ErrConnectionLost, ErrQueueFull, ErrTooLarge, context.Canceled, context.DeadlineExceeded) {
 		if errors.Is(err, e) {
 			words = append(words, e.Error())
