@@ -56,3 +56,14 @@ export async function pay(): Promise<void> {
   const e: unknown = receipt
   if (e instanceof SendError) { const o: Outcome = e.outcome; void [o, e.hold.nonce, e.txHash, e.raw, e.later] }
 }
+
+import { Contract, ContractFactory, JsonRpcProvider, Wallet, type TransactionResponse } from 'ethers'
+import { GatewaySigner } from 'noncegate/ethers'
+
+export async function payByEthers(): Promise<void> {
+  const signer = new GatewaySigner(new Wallet('0x', new JsonRpcProvider('http://n')), gateway, { holdMs: 1000 })
+  const sent: TransactionResponse = await signer.sendTransaction({ to: '0x', value: 1n })
+  await signer.cancel((await signer.bump(sent.hash, { maxFeePerGas: 1n })).hash)
+  await signer.cancel(await gateway.repair({ signer: 's' }))
+  void [new Contract('0x', [], signer), new ContractFactory([], '0x', signer)]
+}
