@@ -89,7 +89,7 @@ type cluster struct {
 
 	began time.Time // of the load
 	load  workload
-	mu    sync.Mutex // guards what faults write into h
+	mu    sync.Mutex // guards what faults write into h and engineRedis.others
 	h     *history.History
 	found []history.Violation // that the history does not show
 }
@@ -121,7 +121,12 @@ func (c *cluster) startServers(ctx context.Context) (err error) {
 	if c.database, err = c.Postgres.CreateDatabase(ctx); err != nil {
 		return err
 	}
-	if c.db, err = pgxpool.New(ctx, c.Postgres.URL(c.database)); err != nil {
+	pool, err := pgxpool.ParseConfig(c.Postgres.URL(c.database))
+	if err != nil {
+		return err
+	}
+	pool.MaxConns = 16 // more than faults and looks have at a time, so that nobody waits
+	if c.db, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
 		return err
 	}
 	if c.Engine {

@@ -207,15 +207,6 @@ func (c *cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
 }
 
-// begin switches up, unless a fault does it.
-func (c *cluster) begin(ctx context.Context) error {
-	if c.has(func(f Fault) bool { return f.Down }) {
-		c.engineRedis.held.Add(1) // until the fault is over
-		return nil
-	}
-	return c.up(ctx)
-}
-
 // keepUp switches up again whenever the engine has been left, until ctx ends.
 func (c *cluster) keepUp(ctx context.Context) {
 	for ctx.Err() == nil {

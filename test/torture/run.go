@@ -110,8 +110,10 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 
 // live is all of a run but its judgement: work beside faults, the end of what is held, and the reading of what is stored.
 func (c *cluster) live(ctx context.Context) error {
-	if c.engineRedis != nil {
-		if err := c.begin(ctx); err != nil {
+	if c.has(func(f Fault) bool { return f.Down }) {
+		c.engineRedis.held.Add(1) // until the fault is over
+	} else if c.engineRedis != nil {
+		if err := c.up(ctx); err != nil {
 			return fmt.Errorf("switch up: %w", err)
 		}
 	}

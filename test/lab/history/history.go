@@ -189,14 +189,13 @@ type History struct {
 	// Shifts are the settings of the store's clock, in their order. Without any it is right.
 	Shifts []Shift `json:"shifts,omitempty"`
 	// GraceMs is for how long after its deadline nobody ends a hold.
-	GraceMs int64             `json:"graceMs,omitempty"`
-	Seed    uint64            `json:"seed"`
-	Name    string            `json:"name"`             // of the campaign or test
-	Faults  []string          `json:"faults,omitempty"` // what was done, in words, in order
-	Notes   map[string]string `json:"notes,omitempty"`  // anything else that helps to read it
-	Calls   []Call            `json:"calls"`
-	Samples []Sample          `json:"samples,omitempty"`
-	Final   *Final            `json:"final,omitempty"`
+	GraceMs int64    `json:"graceMs,omitempty"`
+	Seed    uint64   `json:"seed"`
+	Name    string   `json:"name"`             // of the campaign or test
+	Faults  []string `json:"faults,omitempty"` // what was done, in words, in order
+	Calls   []Call   `json:"calls"`
+	Samples []Sample `json:"samples,omitempty"`
+	Final   *Final   `json:"final,omitempty"`
 	// Losses with Redis after which signers were mended, by signer in their order.
 	Losses []Loss `json:"losses,omitempty"`
 	// Left says why nodes left the performance engine by themselves, each time.

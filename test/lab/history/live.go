@@ -1,7 +1,6 @@
 package history
 
 import (
-	"encoding/json"
 	"fmt"
 
 	gateway "noncegate/nonce"
@@ -27,15 +26,12 @@ func (s *StoredSigner) Lives(live []byte) error {
 	return nil
 }
 
-// ParseGiven reads what a request id got as stores of shards keep it, [[nonce, attempt], ...].
-func ParseGiven(text []byte) ([]Given, error) {
-	var pairs [][2]int64
-	if err := json.Unmarshal(text, &pairs); err != nil {
-		return nil, fmt.Errorf("what a request id got: %w", err)
+// ParseGiven reads what a request id got as stores of shards keep it.
+func ParseGiven(text []byte) (given []Given, err error) {
+	var q gateway.Request
+	err = q.UnpackNonces(text)
+	for i, n := range q.Nonces {
+		given = append(given, Given{n, q.Attempts[i]})
 	}
-	given := make([]Given, len(pairs))
-	for i, p := range pairs {
-		given[i] = Given{p[0], p[1]}
-	}
-	return given, nil
+	return given, err
 }
