@@ -97,6 +97,13 @@ func (g *gateway) speak(d Dialect) *gateway {
 	return g.speakOf(g.dialect(d))
 }
 
+// speaking is a gateway that speaks a parrot's dialect as well, and the gateway as clients of that see it.
+func speaking(t testing.TB, changes ...func(*setup)) (p *parrot, g, at *gateway) {
+	t.Helper()
+	p, g = newParrot(), startGateway(t, changes...)
+	return p, g, g.speak(p)
+}
+
 // dialect makes a dialect beside the gateway's own protocol.
 func (g *gateway) dialect(d Dialect) *dialect {
 	g.Helper()
@@ -125,9 +132,8 @@ func (g *gateway) post(body string) (*http.Response, string) {
 }
 
 func TestADialectIsServedAsTheProtocolIs(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	c := g.speak(p).dial()
+	_, g, at := speaking(t)
+	c := at.dial()
 	if r := c.call("1", "say", `["x"]`); r["id"] != "1" || show(r["result"]) != `["x"]` {
 		t.Errorf("got %v", r)
 	}
@@ -185,9 +191,7 @@ func TestAMistakeAtTheEndOfAStreamDoesNotChangeTheAnswerOfItsCall(t *testing.T) 
 }
 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
-	at := g.speak(p)
+	_, _, at := speaking(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
 	watching, idle := at.dial(), at.dial()
 	watching.call("1", "watch", `[]`)
 	idle.wantClosed(wire.CloseGoingAway)
@@ -210,9 +214,7 @@ func TestAnotherNodeHasNoPrivilegeAtADialect(t *testing.T) {
 }
 
 func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	at := g.speak(p)
+	p, g, at := speaking(t)
 	idle, waits := at.dial(), at.dial()
 	idle.ask("1", "say", `[]`)
 	waits.request("1", "wait", `[]`)
@@ -234,9 +236,7 @@ func TestADrainSendsTheClientsOfADialectAway(t *testing.T) {
 }
 
 func TestStopEndsCallsAndPosts(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	at := g.speak(p)
+	p, g, at := speaking(t)
 	c := at.dial()
 	c.request("1", "wait", `[]`)
 	c.ask("2", "say", `[]`)

@@ -10,6 +10,7 @@ import (
 	"noncegate/wire"
 )
 
+// Those that a client can bring about on one node are in the transcripts.
 func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 	for _, c := range []struct {
 		err     error
@@ -20,20 +21,12 @@ func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 		retryMs int64
 	}{
 		{err: nonce.ErrBusy, code: -32005, reason: "server_busy", stage: "worker", retryMs: 50},
-		{err: &nonce.NotOwnerError{Node: "n2"}, code: -32010, reason: "not_owner"},
-		{err: nonce.ErrFenced, code: -32011, reason: "fenced", retryMs: 50},
+		{err: nonce.ErrDraining, code: -32019, reason: "draining", retryMs: 1000},
 		{err: &nonce.UnavailableError{Outcome: nonce.NotSent}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: &nonce.UnavailableError{Outcome: nonce.Aborted}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: &nonce.UnavailableError{Outcome: nonce.Unknown}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
-		{err: &nonce.ConflictError{Nonce: -1}, code: -32013, reason: "conflict"},
-		{err: nonce.ErrNotHolder, code: -32018, reason: "forbidden"},
-		{err: nonce.ErrNotFound, code: -32014, reason: "not_found"},
-		{err: &nonce.HoldLimitError{Limit: 3}, code: -32015, reason: "hold_limit", retryMs: 1000},
-		{err: &nonce.HoldLimitError{Limit: 3, Window: true, Lowest: 7}, code: -32015, reason: "hold_limit", retryMs: 1000},
 		{err: nonce.ErrNewSigner, code: -32014, reason: "not_found"},
-		{err: nonce.ErrNoChain, code: -32602, reason: "invalid_params"},
 		{err: &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainUnknown}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
-		{err: nonce.ErrDraining, code: -32019, reason: "draining", retryMs: 1000},
 		{err: nonce.ErrInternal, code: -32603, reason: "internal"},
 		{err: nonce.ErrForwardBusy, code: -32005, reason: "server_busy", stage: "forward", retryMs: 50},
 		{err: nonce.ErrPeerAway, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
@@ -67,18 +60,8 @@ func TestAConflictShowsNoMoreHoldsThanWereAskedFor(t *testing.T) {
 }
 
 func TestARefusalSaysWhichRuleItStandsFor(t *testing.T) {
-	window := errorOf(&nonce.HoldLimitError{Limit: 3, Window: true, Lowest: 7}, "a", 1).Data
-	if window.Cause != wire.CauseWindow || window.Nonce == nil || *window.Nonce != 7 || window.Limit != 3 || window.Signer != "a" {
-		t.Errorf("a window: %+v", window)
-	}
-	if d := errorOf(&nonce.HoldLimitError{Limit: 3}, "a", 1).Data; d.Cause != "" || d.Nonce != nil {
-		t.Errorf("a limit: %+v", d)
-	}
 	if d := errorOf(nonce.ErrNewSigner, "a", 1).Data; d.Cause != wire.CauseNewSigner || d.Signer != "a" {
 		t.Errorf("a new signer: %+v", d)
-	}
-	if d := errorOf(nonce.ErrNoChain, "a", 1).Data; d.Field != "nonce" {
-		t.Errorf("no chain: %+v", d)
 	}
 	unknown := &nonce.ConflictError{Nonce: 4, Status: nonce.Held, Unknown: true, Holds: []nonce.HoldState{{Status: nonce.Held, Unknown: true}}}
 	if d := errorOf(unknown, "a", 1).Data; d.Status != wire.StatusUnknown || d.Nonces[0].Status != wire.StatusUnknown {

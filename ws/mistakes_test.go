@@ -21,9 +21,7 @@ import (
 )
 
 func TestAMistakeAtTheEndOfAStreamEndsNothingElse(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	at := g.speak(p)
+	p, g, at := speaking(t)
 	c, other := at.dial(), at.dial()
 	for _, method := range []string{"watch", "trip", "watch", "watch"} {
 		c.call("1", method, `[]`)
@@ -213,9 +211,8 @@ func TestAnAnswerWithoutRoomIsNotCountedAmongThoseThatWait(t *testing.T) {
 }
 
 func TestACallHasOneStream(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	c := g.speak(p).dial()
+	p, g, at := speaking(t)
+	c := at.dial()
 	c.askRefused("1", "twice", `[]`, "internal")
 	if n := p.ended.Load(); n != 1 {
 		t.Errorf("%d streams have ended, want the first", n)

@@ -131,9 +131,7 @@ func TestAMessageThatWaitsUnreadTooLongEndsItsConnection(t *testing.T) {
 
 // What a dialect is asked keeps its bytes until it is answered.
 func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t, receiveBytes, letIn("ada"))
-	at := g.speak(p)
+	p, g, at := speaking(t, receiveBytes, letIn("ada"))
 	c := at.as("ada")
 	params := `["` + strings.Repeat("x", 30<<10) + `"]`
 	c.send(`[{"jsonrpc":"2.0","id":"1","method":"wait","params":` + params + `},{"jsonrpc":"2.0","id":"2","method":"say","params":["x"]}]`)
@@ -149,9 +147,7 @@ func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
 }
 
 func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t, receiveBytes, letIn("hostile", "worker"))
-	at := g.speak(p)
+	_, g, at := speaking(t, receiveBytes, letIn("hostile", "worker"))
 	body := `{"jsonrpc":"2.0","id":"1","method":"say","params":["` + strings.Repeat("x", 60<<10) + `"]}`
 	post := func(name string) *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.address, strings.NewReader(body))
@@ -200,9 +196,7 @@ func TestReceiveTakesLittleMoreMemoryThanCame(t *testing.T) {
 }
 
 func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t, letIn("hostile", "worker"), func(s *setup) { s.ws.MaxBatch = 10 })
-	at := g.speak(p) // with 100 slots
+	p, g, at := speaking(t, letIn("hostile", "worker"), func(s *setup) { s.ws.MaxBatch = 10 }) // with 100 slots
 	hostile := at.as("hostile")
 	for i := range 75 {
 		hostile.request(fmt.Sprint(i), "wait", "[]")

@@ -134,6 +134,9 @@ func TestNoReplyExceedsItsReservation(t *testing.T) {
 	for _, op := range widestOps() {
 		r := &request{op: *op, id: id, conn: c}
 		reserved := opBytes(op) + int64(len(id))
+		if limit := defaults().ws.Writer.Marks.Max; reserved > limit {
+			t.Errorf("%s reserves %d bytes, by default there are %d", op.Kind, reserved, limit)
+		}
 		reply, err := r.Append(nil)
 		must(t, err)
 		wantWithin(t, op.Kind.String(), reply, reserved)
@@ -182,15 +185,6 @@ func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 	op.Page.NextFrom = -1
 	if page := c.listResult(op); len(page.Allocations) != 2 || page.NextFrom != nil {
 		t.Errorf("the last page has %d rows and goes on at %v", len(page.Allocations), page.NextFrom)
-	}
-}
-
-func TestEveryRequestFitsTheDefaultCap(t *testing.T) {
-	limit := defaults().ws.Writer.Marks.Max
-	for _, op := range widestOps() {
-		if reserved := opBytes(op) + maxIDBytes; reserved > limit {
-			t.Errorf("%s reserves %d bytes of %d", op.Kind, reserved, limit)
-		}
 	}
 }
 

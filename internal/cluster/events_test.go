@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -47,38 +46,6 @@ func TestWhoWantsVeryManySignersSubscribesToAll(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A chain can say the same of a nonce again, without a commit between.
-func TestWhatAChainSaysTwiceIsTwoEventsAndNewTypesArePassedOn(t *testing.T) {
-	subscribedStory(t, func(t *testing.T, w *world, f *far) {
-		w.want("s")
-		f.Answer(f.Next(wire.MethodSubscribe), "two")
-		say := func(subscription, typ, at, more string) {
-			f.Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":`+
-				`{"type":%q,"signer":"s","nonce":4,"attempt":1,"version":9,"at":"2026-11-20T18:00:%s.000Z"%s}}}`, subscription, typ, at, more)
-		}
-		const gap = `,"gap":{"nonce":4,"since":"2026-11-20T18:00:00.000Z","blocked":2}`
-		for _, subscription := range []string{"one", "two"} {
-			say(subscription, "gap", "01", gap)
-			say(subscription, "gapClosed", "02", "")
-			say(subscription, "gap", "03", gap)
-			say(subscription, "fromLater", "04", `,"more":[1]`)
-		}
-		f.Answer(f.Next(wire.MethodUnsubscribe), true)
-		say("two", "gap", "05", gap+`,"missed":3`)
-		synctest.Wait()
-		w.sink.mu.Lock()
-		defer w.sink.mu.Unlock()
-		if len(w.sink.bodies) != 5 || w.sink.lost != 0 {
-			t.Fatalf("%d losses, and %q", w.sink.lost, w.sink.bodies)
-		}
-		for i, want := range []string{gap, `"gapClosed"`, gap, `"more":[1]`, gap} {
-			if !strings.Contains(w.sink.bodies[i], want) {
-				t.Errorf("event %d is %s, want it to have %s", i, w.sink.bodies[i], want)
-			}
-		}
-	})
 }
 
 func TestMoreThanCanBeToldApartIsALossAndNoLeak(t *testing.T) {

@@ -82,6 +82,9 @@ func (s *story) happened() (shown []string) {
 		if n := s.sink.missed[s.events]; n > 0 {
 			missed = fmt.Sprintf(", %d missed", n)
 		}
+		if body := s.sink.bodies[s.events]; !strings.Contains(body, wire.EventAllocated) {
+			missed += " " + body
+		}
 		say("event %s%s", s.sink.events[s.events], missed)
 	}
 	for ; s.losses < s.sink.lost; s.losses++ {
@@ -184,6 +187,9 @@ var steps = map[string]*stepDo{
 	}),
 	"tell": quiet(4, func(s *story, a []string) {
 		tellOf(s.peers[a[0]], a[1], a[2], int64(s.number(a[3])), strings.Join(a[4:], " "))
+	}),
+	"say": quiet(3, func(s *story, a []string) {
+		s.peers[a[0]].Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":%s}}`, a[1], strings.Join(a[2:], " "))
 	}),
 	"cut": quiet(1, func(s *story, a []string) { s.peers[a[0]].Cut() }),
 	"close": {2, func(s *story, a []string) string {
