@@ -11,34 +11,6 @@ import (
 	"noncegate/nonce/memstore"
 )
 
-// TestOnlyTheOneAtFaultIsRefused: each commit that has a certain hash is aborted.
-func TestOnlyTheOneAtFaultIsRefused(t *testing.T) {
-	d := newDisk()
-	n := start(t, d, "a")
-	n.want("allocate -> 0#1")
-	d.onBefore(func(c memstore.Call) error {
-		for _, ch := range c.Writes {
-			for _, past := range ch.History {
-				if c.Op == memstore.OpCommit && ch.Name == signer && past.TxHash[31] == 66 {
-					return &nonce.StoreError{Outcome: nonce.Aborted, Err: nonce.ErrInvariant}
-				}
-			}
-		}
-		return nil
-	})
-	got := n.batch(allocate("other"), parse(t, "allocate id=a"), parse(t, "used 0#1 hash=66"), parse(t, "allocate id=a"),
-		parse(t, "status"), allocate(signer), allocate("other"))
-	want := []string{"0#1", "1#1", "internal", "1#1", "next 2 floor 0 held 2 released 0 consumed 0", "2#1", "1#1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if n.fig.get(&n.fig.invariant) == 0 {
-		t.Error("no alarm")
-	}
-	d.onBefore(nil)
-	n.want("used 0#1 hash=66 -> CONSUMED")
-}
-
 // waking is a connection that counts how often it is woken, and for how many
 // answers.
 type waking struct {

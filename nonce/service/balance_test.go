@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,7 +9,6 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
 
@@ -26,46 +24,6 @@ func (d *disk) owned(t *testing.T) map[string]int {
 		n[name]++
 	}
 	return n
-}
-
-// TestShardsFollowTheNodesThatComeAndGo: each that comes has its share within seconds, those
-// of one that leaves are served at once, and those of one that dies a second after its lease.
-func TestShardsFollowTheNodesThatComeAndGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		even := func(of int) {
-			t.Helper()
-			for name, n := range d.owned(t) {
-				if name == "" || n > (shards+of-1)/of {
-					t.Errorf("with %d nodes %q has %d shards", of, name, n)
-				}
-			}
-		}
-		a := start(t, d, "a", looking)
-		even(1)
-		b := start(t, d, "b", looking)
-		pass(4 * time.Second)
-		even(2)
-		start(t, d, "c", looking)
-		pass(4 * time.Second)
-		even(3)
-		if got := a.fig.get(&a.fig.takeovers); got != 0 {
-			t.Errorf("%d shards of live nodes were taken over", got)
-		}
-
-		if err := d.Leave(t.Context(), lease.Holder{Node: "b", Incarnation: 1}); err != nil {
-			t.Fatal(err)
-		}
-		b.StepDown()
-		pass(time.Second)
-		even(2)
-		d.mute("c", true)
-		pass(a.cfg.LeaseTTL + time.Second)
-		even(1)
-		d.mute("c", false) // it comes back
-		pass(8 * time.Second)
-		even(2)
-	})
 }
 
 // TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere: the node that should have it does
@@ -137,21 +95,6 @@ func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestHoldsOfForgottenSignersAreEnded: the list of deadlines does not keep them, nor does
-// it lose them.
-func TestHoldsOfForgottenSignersAreEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, newDisk(), "a", sweepEvery(time.Second), func(c *service.Config) { c.MaxSigners = 2 })
-		for i := range 300 {
-			n.run(fmt.Sprintf("allocate hold=%ds signer=s%d", 5+i%9, i))
-		}
-		pass(20 * time.Second)
-		if got := n.fig.get(&n.fig.swept); got != 300 {
-			t.Errorf("%d of 300 were ended", got)
-		}
-	})
 }
 
 // TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines: there are more of them than
@@ -235,61 +178,4 @@ func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 		close(stop)
 		clients.Wait()
 	})
-}
-
-// TestANodeThatOversleptItsLeaseHasItsShardsAgainWithoutARequest: it was paused, others took
-// its shards meanwhile, and when it looks again its lease runs.
-func TestANodeThatOversleptItsLeaseHasItsShardsAgainWithoutARequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		a, b := start(t, d, "a", looking), start(t, d, "b", looking)
-		for shard := range shards {
-			if err := d.Pin(t.Context(), shard, "b"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		pass(8 * time.Second)
-		if got := d.owned(t)["b"]; got != shards {
-			t.Fatalf("b has %d shards, want all %d", got, shards)
-		}
-		d.mute("b", true)
-		d.onBefore(func(c memstore.Call) error {
-			if c.Op == memstore.OpOwners {
-				return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut}
-			}
-			return nil
-		})
-		pass(b.cfg.LeaseTTL + time.Second)
-		for shard := range shards {
-			a.want("allocate signer=" + d.nameIn(shard) + " -> 0#1")
-		}
-		d.mute("b", false)
-		pass(b.cfg.LeaseTTL) // it has a lease again before it looks
-		if b.Owned() != shards || a.Owned() != shards {
-			t.Errorf("a has %d shards, and b %d as far as it knows; want all %d at both", a.Owned(), b.Owned(), shards)
-		}
-		d.onBefore(nil)
-		pass(8 * time.Second)
-		tokens := d.tokens(t)
-		pass(30 * time.Second)
-		if got := d.owned(t)["b"]; got != shards || b.Owned() != shards || a.Owned() != 0 {
-			t.Errorf("b has %d shards, %d as far as it knows, and a %d; want all %d at b", got, b.Owned(), a.Owned(), shards)
-		}
-		if after := d.tokens(t); !slices.Equal(after, tokens) {
-			t.Errorf("shards moved still: the tokens were %v, and are %v", tokens, after)
-		}
-	})
-}
-
-// tokens are those of the shards, in order.
-func (d *disk) tokens(t *testing.T) (tokens []int64) {
-	t.Helper()
-	all, err := d.Owners(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range all.Shards {
-		tokens = append(tokens, row.Token)
-	}
-	return tokens
 }

@@ -31,7 +31,7 @@ type cluster struct {
 // inCluster runs test in a bubble of fake time with nodes that know one another.
 func inCluster(t *testing.T, names []string, test func(t *testing.T, c *cluster), change ...func(*service.Config)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, names, change...)
+		c := newCluster(t, newDisk(), names, change...)
 		pass(time.Second)
 		test(t, c)
 	})
@@ -42,8 +42,8 @@ var (
 	three = []string{"a", "b", "c"}
 )
 
-func newCluster(t *testing.T, names []string, change ...func(*service.Config)) *cluster {
-	c := &cluster{t: t, disk: newDisk(), nodes: map[string]*node{}, away: map[string]bool{}}
+func newCluster(t *testing.T, d *disk, names []string, change ...func(*service.Config)) *cluster {
+	c := &cluster{t: t, disk: d, nodes: map[string]*node{}, away: map[string]bool{}}
 	c.pin(names[0])
 	for _, name := range names {
 		r := &links{cluster: c, self: name, to: map[string]chan *nonce.Op{}}
@@ -186,3 +186,6 @@ func (r *links) back(op, there *nonce.Op, lost bool) {
 		w.Wake()
 	}
 }
+
+// looking is how nodes look that are to see one another come and go.
+func looking(c *service.Config) { c.WatchEvery = 500 * time.Millisecond }

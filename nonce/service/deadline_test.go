@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,52 +60,6 @@ func TestNoHoldIsEndedEarlyByTheStoresClockHoweverThatSteps(t *testing.T) {
 			}
 		})
 	}
-}
-
-// listings counts the writes that list a signer.
-func (d *disk) listings() *atomic.Int64 {
-	count := new(atomic.Int64)
-	d.onBefore(func(c memstore.Call) error {
-		for _, w := range c.Writes {
-			if w.DueAt > 0 {
-				count.Add(1)
-			}
-		}
-		return nil
-	})
-	return count
-}
-
-func TestASignerInUseIsListedOnceAndAgainOnlyForAnEarlierDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, newDisk(), "a", sweepEvery(time.Second))
-		listed := n.disk.listings()
-		n.want("allocate hold=30s -> 0#1", "allocate hold=40s -> 1#1", "used 0#1 -> CONSUMED", "allocate hold=35s -> 2#1")
-		if listed.Load() != 1 {
-			t.Errorf("listed %d times, want 1", listed.Load())
-		}
-		n.want("allocate hold=20s -> 3#1", "allocate hold=25s -> 4#1")
-		if listed.Load() != 2 {
-			t.Errorf("listed %d times, want 2: for the earlier one, too", listed.Load())
-		}
-		pass(22 * time.Second) // 3 has ended, and the next to end is 4
-		if got, want := n.disk.rows(t, signer), "0#1=CONSUMED/1 1#1=HELD 2#1=HELD 3#1=RELEASED/expired 4#1=HELD"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-		if listed.Load() != 3 {
-			t.Errorf("listed %d times, want 3", listed.Load())
-		}
-		for nr := range 3 {
-			n.run(fmt.Sprintf("used %d#1", []int{1, 2, 4}[nr]))
-		}
-		pass(time.Minute)
-		if due, err := n.disk.Due(t.Context(), []int{0, 1, 2, 3}, 10); err != nil || len(due) > 0 {
-			t.Errorf("%v is listed still, %v", due, err)
-		}
-		if listed.Load() != 3 {
-			t.Errorf("listed %d times, want 3", listed.Load())
-		}
-	})
 }
 
 // TestEndingHoldsIsPacedBesideRequests: a thousand of a hundred signers are over when requests

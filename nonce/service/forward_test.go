@@ -9,87 +9,8 @@ import (
 	"time"
 
 	"noncegate/nonce"
-	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
-
-func TestARequestWhoseAnswerIsLostIsAskedAgainAndOnlyAnAnswerSettlesIt(t *testing.T) {
-	for _, test := range []struct{ line, again string }{
-		{"allocate", "1#1"}, {"allocate id=y", "1#1"}, {"used 0#1", "CONSUMED"}, {"release 0#1", "RELEASED"}, {"floor 7", "floor 7 next 7"},
-	} {
-		t.Run(test.line, func(t *testing.T) {
-			inCluster(t, two, func(t *testing.T, c *cluster) {
-				c.nodes["a"].want("allocate -> 0#1")
-				var lost atomic.Bool
-				c.set(func() { c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) } })
-				c.nodes["b"].want(test.line + " -> " + test.again)
-				lost.Store(false)
-				c.set(func() {
-					c.before = func(string, *nonce.Op) {
-						if lost.Load() { // what is asked again is refused
-							c.disk.onBefore(func(memstore.Call) error { return &nonce.StoreError{Outcome: nonce.NotSent, Err: errCut} })
-						}
-					}
-				})
-				c.nodes["b"].want(test.line + " -> unknown")
-				c.disk.onBefore(nil)
-			})
-		})
-	}
-}
-
-// TestWhatIsAskedAgainIsAnsweredByWhoHasTheShardNow: the owner retires between both.
-func TestWhatIsAskedAgainIsAnsweredByWhoHasTheShardNow(t *testing.T) {
-	for _, line := range []string{"allocate -> 1#1", "allocate id=y -> 1#1", "used 0#1 -> CONSUMED", "release 0#1 -> RELEASED", "floor 7 -> floor 7 next 7"} {
-		t.Run(line, func(t *testing.T) {
-			inCluster(t, two, func(t *testing.T, c *cluster) {
-				c.nodes["a"].want("allocate -> 0#1")
-				var lost atomic.Bool
-				c.set(func() {
-					c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) }
-					c.before = func(string, *nonce.Op) {
-						if lost.Load() {
-							c.nodes["a"].StepDown()
-						}
-					}
-				})
-				c.nodes["b"].want(line)
-				if got := c.owner(signer); got != "b" {
-					t.Errorf("%q has the shard, want b", got)
-				}
-			})
-		})
-	}
-}
-
-func TestAMarkThatIsAskedAgainAndMeetsWhatCameAfterIsUnknown(t *testing.T) {
-	inCluster(t, two, func(t *testing.T, c *cluster) {
-		a, b := c.nodes["a"], c.nodes["b"]
-		a.want("allocate -> 0#1")
-		var lost atomic.Bool
-		c.set(func() {
-			c.lose = func(*nonce.Op) bool { return lost.CompareAndSwap(false, true) }
-			c.before = func(string, *nonce.Op) {
-				if lost.Load() {
-					a.want("allocate -> 0#2")
-				}
-			}
-		})
-		b.want("release 0#1 -> unknown")
-	})
-}
-
-func TestAReadWaitsForWhatItsConnectionSentBefore(t *testing.T) {
-	inCluster(t, two, func(t *testing.T, c *cluster) {
-		began, open := c.disk.holdCommit(signer)
-		ps := c.nodes["b"].send(parse(t, "allocate"), parse(t, "status"), parse(t, "allocate"))
-		<-began
-		open()
-		if got, want := results(ps), []string{"0#1", "next 1 floor 0 held 1 released 0 consumed 0", "1#1"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	})
-}
 
 // TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits: b learns meanwhile that the
 // shard is at c.

@@ -111,7 +111,8 @@ func touches(c memstore.Call, op memstore.Op, name string) bool {
 			return true
 		}
 	}
-	return slices.Contains(c.Shards, nonce.ShardOf(name, shards))
+	shard := nonce.ShardOf(name, shards)
+	return slices.Contains(c.Shards, shard) || slices.ContainsFunc(c.Terms, func(t lease.ShardTerm) bool { return t.Shard == shard })
 }
 
 // once makes a hook that acts on the first op about name only.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/memstore"
 	"noncegate/nonce/service"
 )
 
@@ -355,3 +356,10 @@ func (l *logWay) fails(t *testing.T, how string, yes bool) {
 	}
 	which.Store(yes)
 }
+
+func of(name string) func(owned) bool { return func(o owned) bool { return o.node == name } }
+
+func lost(o owned) bool { return o.epoch > 0 }
+
+// storeAway is a store that is out of reach.
+func storeAway(memstore.Call) error { return away }

@@ -55,21 +55,3 @@ func TestPruningsComeInSmallPiecesWithPausesBetween(t *testing.T) {
 	}, retention(time.Minute), sweepEvery(time.Second))
 }
 
-func TestAStopDuringAPruningWaitsForIt(t *testing.T) {
-	inBothModes(t, func(t *testing.T, n *node) {
-		n.want("allocate -> 0#1", "used 0#1 -> CONSUMED")
-		pruning, goOn := make(chan struct{}), make(chan struct{})
-		n.disk.onPrune(func() { close(pruning); <-goOn; n.disk.onBefore(nil) })
-		<-pruning
-		stopped := make(chan struct{})
-		go func() { n.Stop(); close(stopped) }()
-		pass(time.Second)
-		select {
-		case <-stopped:
-			t.Error("it was not waited for")
-		default:
-		}
-		close(goOn)
-		<-stopped
-	}, retention(time.Minute))
-}

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -51,7 +52,7 @@ func TestScenarios(t *testing.T) {
 					inLogs(t, func(l *logged) {
 						s := &scenario{
 							logged: l, mode: change, chain: &noncetest.Chain{}, named: map[string]*node{}, ways: map[string]*logWay{},
-							ops: map[string]*pending{}, undo: map[string]func(){},
+							ops: map[string]*pending{}, undo: map[string]func(){}, paths: map[string]*nonce.Path{}, calls: map[string]int{},
 						}
 						l.disk.onBefore(func(c memstore.Call) error { return s.meets(c, false) })
 						l.disk.onAfter(func(c memstore.Call) error { return s.meets(c, true) })
@@ -75,12 +76,17 @@ type scenario struct {
 
 	late memstore.Call // that broke before the store saw it
 
-	retiring sync.WaitGroup
+	ending  sync.WaitGroup // of what goes on beside the script
+	quiet   atomic.Int64   // nodes that have stopped
+	cluster *cluster       // of the nodes that are linked
+	paths   map[string]*nonce.Path
 
-	mu     sync.Mutex // guards what follows: calls of the store play lines, too
-	named  map[string]*node
-	ops    map[string]*pending
-	faults []*fault
+	mu       sync.Mutex // guards what follows: calls of the store play lines, too
+	named    map[string]*node
+	ops      map[string]*pending
+	faults   []*fault
+	calls    map[string]int // of the store, since they were asked for
+	listings int            // writes that list a signer
 }
 
 // fault is what becomes of some calls of the store.
@@ -99,6 +105,14 @@ func (s *scenario) heal() {
 // meets has a call meet the newest fault that is for it.
 func (s *scenario) meets(c memstore.Call, after bool) error {
 	s.mu.Lock()
+	if !after {
+		s.calls[string(c.Op)]++
+		for _, w := range c.Writes {
+			if w.DueAt > 0 {
+				s.listings++
+			}
+		}
+	}
 	at := slices.IndexFunc(s.faults, func(f *fault) bool { return slices.Contains(f.words, "after") == after && f.meets(c) })
 	var f *fault
 	if at >= 0 {
@@ -261,6 +275,13 @@ func (s *scenario) do(ask string, block []string) string {
 	switch name := word[:len(word)-1]; word[len(word)-1] {
 	case ':':
 		return s.node(name).run(rest)
+	case '!': // as another node asks
+		op := parse(s.T, rest)
+		if s.paths[name] == nil {
+			s.paths[name] = new(nonce.Path)
+		}
+		op.Path = s.paths[name]
+		return s.node(name).do(op)
 	case '|':
 		var ops []*nonce.Op
 		for op := range strings.SplitSeq(rest, "; ") {
@@ -372,7 +393,7 @@ func (s *scenario) change(word string, words, block []string) {
 	case "takeaway":
 		s.disk.takeAway(first)
 	case "give":
-		s.disk.give(words[1], s.node(first))
+		s.disk.give(append(words, signer)[1], s.node(first))
 	case "mute":
 		s.disk.mute(first, true)
 	case "unmute":
@@ -409,16 +430,37 @@ func (s *scenario) change(word string, words, block []string) {
 		if err != nil || !rows[0].Taken {
 			s.Fatal(rows, err)
 		}
-	case "retired":
-		s.retiring.Wait()
+	case "ended":
+		s.ending.Wait()
+	case "cluster":
+		s.startCluster(words)
+	case "away", "back":
+		s.cluster.set(func() { s.cluster.away[first] = word == "away" })
+	case "lose": // answers of other nodes
+		var left atomic.Int64
+		n, err := strconv.Atoi(first)
+		if err != nil {
+			s.Fatal(err)
+		}
+		left.Store(int64(n))
+		s.cluster.set(func() { s.cluster.lose = func(*nonce.Op) bool { return left.Add(-1) >= 0 } })
+	case "forward": // what happens before a node is given the n-th op from now on
+		nth, sent := strings.TrimSuffix(first, ":"), 0
+		s.cluster.set(func() {
+			s.cluster.before = func(string, *nonce.Op) {
+				if sent++; fmt.Sprint(sent) == nth {
+					s.run(block)
+				}
+			}
+		})
 	case "log":
 		s.ways[first].fails(s.T, words[1], len(words) < 3)
 	default:
-		s.changeNode(word, s.node(first))
+		s.changeNode(word, s.node(first), append(words, "")[1])
 	}
 }
 
-func (s *scenario) changeNode(word string, n *node) {
+func (s *scenario) changeNode(word string, n *node, more string) {
 	s.Helper()
 	switch word {
 	case "stop":
@@ -426,13 +468,20 @@ func (s *scenario) changeNode(word string, n *node) {
 	case "stepdown":
 		n.StepDown()
 	case "retire": // as stepdown, and what follows goes on beside it
-		s.retiring.Go(n.StepDown)
+		s.ending.Go(n.StepDown)
+	case "stopping": // as stop, and so does this
+		s.ending.Go(func() { n.Stop(); s.quiet.Add(1) })
+		synctest.Wait()
 	case "halt":
 		n.Halt(lease.ErrWentBack)
 	case "on":
 		s.on(n)
 	case "off":
 		s.switchTo(n, false)
+	case "rehearse":
+		if _, err := n.Switch(s.Context(), true, s.duration(more), "test"); err != nil {
+			s.Fatal(err)
+		}
 	case "ship":
 		n.Ship()
 	case "tend":
@@ -446,20 +495,23 @@ func (s *scenario) changeNode(word string, n *node) {
 
 // settingsOf are what words of a start mean.
 var settingsOf = map[string]func(c *service.Config, n int, d time.Duration){
-	"refusenew": func(c *service.Config, _ int, _ time.Duration) { c.Rules.NewSigners = nonce.RefuseNew },
-	"basic":     func(c *service.Config, _ int, _ time.Duration) { basicMode(c) },
-	"workers":   func(c *service.Config, n int, _ time.Duration) { c.Workers = n },
-	"signers":   func(c *service.Config, n int, _ time.Duration) { c.MaxSigners = n },
-	"holds":     func(c *service.Config, n int, _ time.Duration) { c.Rules.MaxLive = n },
-	"sweep":     func(c *service.Config, _ int, d time.Duration) { c.SweepInterval = d },
-	"watch":     func(c *service.Config, _ int, d time.Duration) { c.WatchEvery = d },
-	"lockwait":  func(c *service.Config, _ int, d time.Duration) { c.LockWait = d },
-	"lease":     func(c *service.Config, _ int, d time.Duration) { c.LeaseTTL = d },
-	"history":   func(c *service.Config, _ int, d time.Duration) { c.HistoryRetention = d },
-	"requests":  func(c *service.Config, _ int, d time.Duration) { c.RequestRetention = d },
-	"timeout":   func(c *service.Config, _ int, d time.Duration) { c.StoreTimeout = d },
-	"shipping":  func(c *service.Config, _ int, d time.Duration) { c.Log.ShipEvery, c.Log.ShipSoon = d, d },
-	"sla":       func(c *service.Config, _ int, d time.Duration) { c.Log.ShipSLA = d },
+	"callerruns": func(c *service.Config, _ int, _ time.Duration) { callerRuns(c) },
+	"batch":      func(c *service.Config, n int, _ time.Duration) { c.MaxBatch = n },
+	"slots":      func(c *service.Config, n int, _ time.Duration) { c.QueueCapacity = n },
+	"refusenew":  func(c *service.Config, _ int, _ time.Duration) { c.Rules.NewSigners = nonce.RefuseNew },
+	"basic":      func(c *service.Config, _ int, _ time.Duration) { basicMode(c) },
+	"workers":    func(c *service.Config, n int, _ time.Duration) { c.Workers = n },
+	"signers":    func(c *service.Config, n int, _ time.Duration) { c.MaxSigners = n },
+	"holds":      func(c *service.Config, n int, _ time.Duration) { c.Rules.MaxLive = n },
+	"sweep":      func(c *service.Config, _ int, d time.Duration) { c.SweepInterval = d },
+	"watch":      func(c *service.Config, _ int, d time.Duration) { c.WatchEvery = d },
+	"lockwait":   func(c *service.Config, _ int, d time.Duration) { c.LockWait = d },
+	"lease":      func(c *service.Config, _ int, d time.Duration) { c.LeaseTTL = d },
+	"history":    func(c *service.Config, _ int, d time.Duration) { c.HistoryRetention = d },
+	"requests":   func(c *service.Config, _ int, d time.Duration) { c.RequestRetention = d },
+	"timeout":    func(c *service.Config, _ int, d time.Duration) { c.StoreTimeout = d },
+	"shipping":   func(c *service.Config, _ int, d time.Duration) { c.Log.ShipEvery, c.Log.ShipSoon = d, d },
+	"sla":        func(c *service.Config, _ int, d time.Duration) { c.Log.ShipSLA = d },
 }
 
 // startNode starts a node, which has a way to the logs if it says so.
@@ -469,7 +521,21 @@ func (s *scenario) startNode(name string, words []string) {
 	if !again {
 		id = name
 	}
-	change := func(c *service.Config) {
+	change := s.settings(words)
+	var n *node
+	if slices.Contains(words, "log") {
+		n, s.ways[label] = s.logged.start(id, change)
+	} else {
+		n = start(s.T, s.disk, id, change)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.named[label] = n
+}
+
+// settings are those that words of a start are.
+func (s *scenario) settings(words []string) func(*service.Config) {
+	return func(c *service.Config) {
 		s.mode(c)
 		for _, word := range words {
 			key, value, _ := strings.Cut(word, "=")
@@ -487,15 +553,20 @@ func (s *scenario) startNode(name string, words []string) {
 			}
 		}
 	}
-	var n *node
-	if slices.Contains(words, "log") {
-		n, s.ways[label] = s.logged.start(id, change)
-	} else {
-		n = start(s.T, s.disk, id, change)
+}
+
+// startCluster starts nodes that are linked, the first of which is to have all shards.
+func (s *scenario) startCluster(words []string) {
+	s.Helper()
+	at := slices.IndexFunc(words, func(word string) bool { return strings.Contains(word, "=") })
+	if at < 0 {
+		at = len(words)
 	}
+	s.cluster = newCluster(s.T, s.disk, words[:at], s.settings(words[at:]))
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.named[label] = n
+	maps.Copy(s.named, s.cluster.nodes)
+	s.mu.Unlock()
+	pass(time.Second)
 }
 
 // asked answers what a line asks for; "?" if it asks for nothing.
@@ -535,6 +606,10 @@ func (s *scenario) asked(word string, words []string) string {
 			return ""
 		}
 		return s.do(strings.TrimSpace(strings.Join(words[1:], " ")), nil)
+	case "took": // how long what follows takes
+		began := time.Now()
+		s.do(strings.TrimSpace(strings.Join(words, " ")), nil)
+		return time.Since(began).String()
 	case "prompt": // what follows, and at once
 		began := time.Now()
 		got := s.do(strings.TrimSpace(strings.Join(words, " ")), nil)
@@ -562,14 +637,41 @@ func (s *scenario) asked(word string, words []string) string {
 		return map[bool]string{true: "taken", false: "refused"}[slices.Contains(res.Results, nonce.Applied)]
 	case "heard": // by the chain
 		return s.chain.Heard()
+	case "servers": // of each shard
+		all, err := s.disk.Owners(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		return fmt.Sprintf("%q", all.Serving())
 	case "logs":
 		return fmt.Sprint(s.owners(func(o owned) bool { return o.log && (first == "" || o.node == first) }))
 	case "lost":
 		return fmt.Sprint(s.owners(lost))
 	case "owned":
 		return fmt.Sprint(s.owners(of(first)))
+	case "sent": // from node to node
+		return s.cluster.took()
+	case "calls":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		n := s.calls[first]
+		clear(s.calls)
+		return fmt.Sprint(n)
+	case "listings":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Sprint(s.listings)
+	case "quiet":
+		return fmt.Sprint(s.quiet.Load())
+	case "answered":
+		synctest.Wait()
+		return fmt.Sprint(!slices.ContainsFunc(words, func(id string) bool { return id != "" && !s.op(id).answered() }))
 	case "records":
-		shard, _ := strconv.Atoi(first)
+		number, rehearsed := strings.CutPrefix(first, "r")
+		shard, _ := strconv.Atoi(number)
+		if rehearsed {
+			shard = nonce.Rehearsal(shard)
+		}
 		return fmt.Sprint(s.server.records(shard))
 	case "reaches":
 		return fmt.Sprint(s.reaches(first))
@@ -637,6 +739,18 @@ func (n *node) asked(word, which string) string {
 		return why(n.Ready(n.t.Context()))
 	case "state":
 		return fmt.Sprint(n.Engine().State)
+	case "rehearsal":
+		st := n.Engine()
+		trouble := slices.ContainsFunc(st.Rehearsing, func(r service.Rehearsing) bool { return r.Trouble != "" })
+		return strings.TrimSuffix(fmt.Sprintf("%d shards, %d done, in trouble", len(st.Rehearsing), st.Rehearsed), map[bool]string{false: ", in trouble"}[trouble])
+	case "grant":
+		return n.Engine().Here[0].Grant.Truncate(time.Second).String()
+	case "commits": // ops of each
+		return strings.Trim(fmt.Sprint(n.fig.commits), "[]")
+	case "elsewhere":
+		return fmt.Sprint(n.Elsewhere(signer))
+	case "forwarding":
+		return fmt.Sprint(n.Forwarding())
 	case "here":
 		return fmt.Sprint(len(n.Engine().Here))
 	case "serving":

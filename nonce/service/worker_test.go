@@ -56,68 +56,6 @@ func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 	}
 }
 
-func TestWhatArrivesDuringACommitSharesTheNext(t *testing.T) {
-	n := start(t, newDisk(), "a")
-	n.do(allocate("x"))
-	n.do(allocate("y"))
-	began, open := n.disk.holdCommit("x")
-	first := n.send(allocate("x"))
-	<-began
-	before := n.fig.numCommits()
-	ps := n.send(allocate("x"), allocate("y"), allocate("y"), allocate("x"))
-	open()
-	first[0].wait()
-	if got, want := results(ps), []string{"2#1", "1#1", "2#1", "3#1"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := n.fig.numCommits() - before; got != 2 || n.fig.lastCommit() != 4 {
-		t.Errorf("got %d commits, the last of %d ops, want 2 of 1 and 4", got, n.fig.lastCommit())
-	}
-}
-
-func TestABatchIsBounded(t *testing.T) {
-	n := start(t, newDisk(), "a", maxBatch(3))
-	ops := make([]*nonce.Op, 8)
-	for i := range ops {
-		ops[i] = allocate(signer)
-	}
-	if got, want := n.batch(ops...), []string{"0#1", "1#1", "2#1", "3#1", "4#1", "5#1", "6#1", "7#1"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := n.fig.commits, []int{1, 3, 3, 2}; !slices.Equal(got, want) {
-		t.Errorf("got commits of %v ops, want %v", got, want)
-	}
-}
-
-func TestAFullQueueRefusesAndNothingIsWritten(t *testing.T) {
-	n := start(t, newDisk(), "a", slots(2))
-	began, open := n.disk.holdCommit(signer)
-	ps := n.send(allocate(signer))
-	<-began
-	ps = append(ps, n.send(allocate(signer))...)
-	if _, ok := n.Reserve(signer, 0); ok {
-		t.Error("a third slot of two")
-	}
-	if got := n.do(allocate(signer)); got != "busy" {
-		t.Errorf("got %q, want busy", got)
-	}
-	open()
-	results(ps)
-	if s := n.disk.summary(t, signer); s.Next != 2 {
-		t.Errorf("got next %d, want 2", s.Next)
-	}
-	n.want("allocate -> 2#1")
-}
-
-func TestAPlaceIsFreeBeforeItsCallerHearsOfTheEnd(t *testing.T) {
-	n := start(t, newDisk(), "a", slots(1))
-	for i := range 50 {
-		if got, want := n.do(allocate(signer)), fmt.Sprintf("%d#1", i); got != want {
-			t.Fatalf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestACancelledPlaceIsGivenBack(t *testing.T) {
 	n := start(t, newDisk(), "a", slots(1))
 	slot, _ := n.Reserve(signer, 0)
