@@ -54,4 +54,3 @@ func TestPruningsComeInSmallPiecesWithPausesBetween(t *testing.T) {
 		}
 	}, retention(time.Minute), sweepEvery(time.Second))
 }
-
