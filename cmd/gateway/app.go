@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -148,6 +149,18 @@ func atLeastFor(ctx context.Context, d time.Duration) (context.Context, context.
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
+// background runs fn until the gateway stops, which ends fn's context and waits for it.
+func (a *app) background(name string, fn func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { fn(ctx) })
+	a.onStop(name, func(context.Context) error {
+		cancel()
+		running.Wait()
+		return nil
+	})
+}
+
 func (a *app) die(err error) {
 	select {
 	case a.fatal <- err:
@@ -207,20 +220,10 @@ func (a *app) openStore(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *app) openMetrics(ctx context.Context) error {
+func (a *app) openMetrics(context.Context) error {
 	a.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.perf = metrics.New(a.registry)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.perf.Run(ctx, a.cfg.PerfInterval, a.log)
-	}()
-	a.onStop("metrics", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
+	a.background("metrics", func(ctx context.Context) { a.perf.Run(ctx, a.cfg.PerfInterval, a.log) })
 	return nil
 }
 

@@ -114,22 +114,12 @@ func (a *app) openChain(l ChainNodes) (*ethereum.Client, error) {
 
 // startChains begins to follow them. It ends before the service does, and after the
 // last connection, whose requests may wait for a chain.
-func (a *app) startChains(ctx context.Context) error {
+func (a *app) startChains(context.Context) error {
 	if a.chains == nil {
 		return nil
 	}
 	a.chains.Serve(a.service, a.hub)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.chains.Run(ctx)
-	}()
-	a.onStop("chains", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
+	a.background("chains", a.chains.Run)
 	return nil
 }
 
@@ -149,24 +139,9 @@ func (a *app) openEndpoints(context.Context) error {
 		}
 		all = append(all, e)
 	}
-	a.startOffering(endpoint.NewOfferer(a.service, a.store, a.log, all...))
+	a.background("offering of transactions", endpoint.NewOfferer(a.service, a.store, a.log, all...).Run)
 	a.endpoints, err = endpoint.Handler(a.server, endpoint.Bounds(a.cfg.MaxInflight), all...)
 	return err
-}
-
-// startOffering offers transactions to the nodes again, until the gateway stops.
-func (a *app) startOffering(o *endpoint.Offerer) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		o.Run(ctx)
-	}()
-	a.onStop("offering of transactions", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
 }
 
 // chainOfService is nil without chains: a nil *chain.Chains in the interface would not

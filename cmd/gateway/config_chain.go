@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"net/url"
 	"path"
 	"regexp"
@@ -85,74 +87,75 @@ func goodChain(id string) bool {
 	return err == nil && n > 0 && strconv.FormatInt(n, 10) == digits
 }
 
-// finality is the rule of a chain: 0 stands for what the chain says.
-func (c *ChainConfig) finality(id string) (blocks int, err error) {
-	for _, item := range c.ChainFinality {
-		of, rule, one := strings.Cut(item, "=")
-		if !one {
-			of, rule = id, item
-		} else if !goodChain(of) {
-			return 0, settingErrorf("chain-finality", "%q: must be eip155: and a chain id without leading zeros", of)
+// ofChain is the rule of a list of rules that is for a chain: the last that names it, or names none. Each must be read by parse.
+func ofChain(flag string, items []string, id string, parse func(rule string) (int64, error)) (n int64, err error) {
+	for _, item := range items {
+		of, rule, one := cutLast(item)
+		if one && !goodChain(of) {
+			return 0, settingErrorf(flag, "%q: must be eip155: and a chain id without leading zeros", of)
 		}
-		n, bad := strconv.Atoi(rule)
-		if rule == "finalized" {
-			n, bad = 0, nil
-		} else if bad == nil && (n < 1 || n > maxFinality) {
-			bad = strconv.ErrRange
+		value, err := parse(rule)
+		if err != nil {
+			return 0, settingErrorf(flag, "%q %v", rule, err)
 		}
-		if bad != nil {
-			return 0, settingErrorf("chain-finality", "%q must be finalized or a number of blocks, 1 to %d", rule, maxFinality)
-		}
-		if of == id {
-			blocks = n
+		if !one || of == id {
+			n = value
 		}
 	}
-	return blocks, nil
+	return n, nil
+}
+
+// finality is the rule of a chain: 0 stands for what the chain says.
+func (c *ChainConfig) finality(id string) (blocks int, err error) {
+	n, err := ofChain("chain-finality", c.ChainFinality, id, func(rule string) (int64, error) {
+		if rule == "finalized" {
+			return 0, nil
+		}
+		n, err := strconv.ParseInt(rule, 10, 64)
+		if err != nil || n < 1 || n > maxFinality {
+			return 0, fmt.Errorf("must be finalized or a number of blocks, 1 to %d", maxFinality)
+		}
+		return n, nil
+	})
+	return int(n), err
+}
+
+// delegatedWindow is that of delegated accounts of a chain.
+func (c *ChainConfig) delegatedWindow(id string) (window int64, err error) {
+	return ofChain("chain-delegated-window", c.ChainDelegatedWindow, id, positive)
+}
+
+func positive(rule string) (int64, error) {
+	n, err := strconv.ParseInt(rule, 10, 64)
+	if err != nil || n < 1 {
+		return 0, errors.New("must be a number, at least 1")
+	}
+	return n, nil
 }
 
 // windows are those of patterns, and that of all other signers.
 func (c *ChainConfig) windows() (all int64, of []chain.WindowOf, err error) {
 	for _, item := range c.ChainWindow {
-		i := strings.LastIndexByte(item, '=')
-		n, bad := strconv.ParseInt(item[i+1:], 10, 64)
-		switch {
-		case bad != nil || n < 1:
-			return 0, nil, settingErrorf("chain-window", "%q must be a number, at least 1", item[i+1:])
-		case i < 0:
+		pattern, rule, one := cutLast(item)
+		n, bad := positive(rule)
+		if bad != nil {
+			return 0, nil, settingErrorf("chain-window", "%q %v", rule, bad)
+		}
+		if !one {
 			all = n
 			continue
 		}
-		if _, bad := path.Match(item[:i], ""); bad != nil {
-			return 0, nil, settingErrorf("chain-window", "the pattern %q cannot be read", item[:i])
+		if _, bad := path.Match(pattern, ""); bad != nil {
+			return 0, nil, settingErrorf("chain-window", "the pattern %q cannot be read", pattern)
 		}
-		if meta := strings.IndexAny(item[:i], `*?[\`); meta >= 0 {
-			if bad := rights.CheckPrefix(item[:meta]); bad != nil {
-				return 0, nil, settingErrorf("chain-window", "the pattern %q %v", item[:i], bad)
+		if meta := strings.IndexAny(pattern, `*?[\`); meta >= 0 {
+			if bad := rights.CheckPrefix(pattern[:meta]); bad != nil {
+				return 0, nil, settingErrorf("chain-window", "the pattern %q %v", pattern, bad)
 			}
 		}
-		of = append(of, chain.WindowOf{Pattern: item[:i], Window: n})
+		of = append(of, chain.WindowOf{Pattern: pattern, Window: n})
 	}
 	return all, of, nil
-}
-
-// delegatedWindow is that of delegated accounts of a chain.
-func (c *ChainConfig) delegatedWindow(id string) (window int64, err error) {
-	for _, item := range c.ChainDelegatedWindow {
-		of, rule, one := cutLast(item)
-		if !one {
-			of = id
-		} else if !goodChain(of) {
-			return 0, settingErrorf("chain-delegated-window", "%q: must be eip155: and a chain id without leading zeros", of)
-		}
-		n, bad := strconv.ParseInt(rule, 10, 64)
-		if bad != nil || n < 1 {
-			return 0, settingErrorf("chain-delegated-window", "%q must be a number, at least 1", rule)
-		}
-		if of == id {
-			window = n
-		}
-	}
-	return window, nil
 }
 
 // replaces reports, by --eth-replace, of which principals a transaction may replace any other.

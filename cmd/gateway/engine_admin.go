@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,6 +92,8 @@ type engineRefusal struct {
 type refusedSwitch struct {
 	state service.EngineState // there is
 	why   string              // a sentence
+	// checks are what was looked at, where that is why.
+	checks []engineCheck
 }
 
 // Error implements error.
@@ -106,29 +109,43 @@ const maxQuestion = 4096
 
 // engineHandlers adds the performance engine to the private side.
 func (a *app) engineHandlers(mux *http.ServeMux) {
-	mux.HandleFunc("GET /engine", func(w http.ResponseWriter, r *http.Request) {
-		answerJSON(w, http.StatusOK, a.engineStatus(r.Context()))
-	})
-	a.enginePost(mux, "/engine/switch", func(body io.Reader) (engineCommand, error) {
-		q, to, err := readQuestion(body)
-		return func(ctx context.Context) (any, error) { return a.switchLogs(ctx, to, q.DryRun) }, err
-	})
-	a.enginePost(mux, "/engine/reconcile", withoutQuestion(func(ctx context.Context) (any, error) { return a.reconcileLogs(ctx) }))
-	a.enginePost(mux, "/engine/replay", withoutQuestion(func(context.Context) (any, error) { return a.replayLogs(), nil }))
+	mux.HandleFunc("GET /engine", answering(func(r *http.Request) (any, error) { return a.engineStatus(r.Context()), nil }))
+	mux.HandleFunc("POST /engine/switch", ordered(func(r *http.Request) (any, error) {
+		q, to, err := readQuestion(r.Body)
+		if err == nil {
+			err = a.refusedWithoutEngine()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return a.switchLogs(r.Context(), to, q.DryRun)
+	}))
+	mux.HandleFunc("POST /engine/reconcile", a.withoutQuestion(func(ctx context.Context) (any, error) { return a.reconcileLogs(ctx) }))
+	mux.HandleFunc("POST /engine/replay", a.withoutQuestion(func(context.Context) (any, error) { return a.replayLogs(), nil }))
 }
 
-// engineCommand does what was asked for. Its result is the body of the answer.
-type engineCommand func(context.Context) (any, error)
-
-// withoutQuestion is for a command that takes no members: its body is empty or {}.
-func withoutQuestion(run engineCommand) func(io.Reader) (engineCommand, error) {
-	return func(body io.Reader) (engineCommand, error) {
-		text, err := readBody(body)
-		if err != nil || len(text) == 0 {
-			return run, err
+// withoutQuestion is for an order to the engine that takes no members: its body is empty or {}.
+func (a *app) withoutQuestion(run func(context.Context) (any, error)) http.HandlerFunc {
+	return ordered(func(r *http.Request) (any, error) {
+		text, err := readBody(r.Body)
+		if err == nil && len(text) > 0 {
+			err = understand(text, new(struct{}))
 		}
-		return run, understand(text, new(struct{}))
+		if err == nil {
+			err = a.refusedWithoutEngine()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return run(r.Context())
+	})
+}
+
+func (a *app) refusedWithoutEngine() error {
+	if err := a.errNoEngine(); err != nil {
+		return &refusedSwitch{state: service.StateReliable, why: err.Error()}
 	}
+	return nil
 }
 
 // readQuestion reads the body of POST /engine/switch. Its error is a badQuestion.
@@ -142,7 +159,7 @@ func readQuestion(body io.Reader) (q switchQuestion, to service.EngineState, err
 	}
 	to, ok := switchTargets[q.To]
 	if !ok {
-		return q, "", &badQuestion{fmt.Sprintf("to: %q is "+switchWords, q.To)}
+		return q, "", &badQuestion{why: fmt.Sprintf("to: %q is "+switchWords, q.To)}
 	}
 	return q, to, nil
 }
@@ -151,10 +168,10 @@ func readQuestion(body io.Reader) (q switchQuestion, to service.EngineState, err
 func readBody(body io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(http.MaxBytesReader(nil, io.NopCloser(body), maxQuestion))
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		return nil, &badQuestion{fmt.Sprintf("the body must be at most %d bytes", maxQuestion)}
+		return nil, &badQuestion{why: fmt.Sprintf("the body must be at most %d bytes", maxQuestion)}
 	}
 	if err != nil {
-		return nil, &badQuestion{"the body cannot be read: " + err.Error()}
+		return nil, &badQuestion{why: "the body cannot be read: " + err.Error()}
 	}
 	return text, nil
 }
@@ -163,60 +180,50 @@ func readBody(body io.Reader) ([]byte, error) {
 // dryRun must not find that the engine was switched. Its error is a badQuestion.
 func understand(text []byte, v any) error {
 	if err := wire.UnmarshalKnown(text, v, "the body"); err != nil {
-		return &badQuestion{err.Error()}
+		return &badQuestion{why: err.Error()}
 	}
 	return nil
 }
 
-// badQuestion is a request that cannot be understood.
-type badQuestion struct{ why string }
+// badQuestion is a request that cannot be served as it is.
+type badQuestion struct {
+	why  string
+	code int // of HTTP; 0: 400
+}
 
 // Error implements error.
 func (e *badQuestion) Error() string { return e.why }
 
-// refusedOrder answers, and reports, a request that may change nothing whatever it asks for.
-// A browser is refused: whoever visits some page must not switch an engine that their
-// machine can reach.
-func refusedOrder(w http.ResponseWriter, r *http.Request) bool {
-	switch {
-	case r.Header.Get("Origin") != "":
-		answerJSON(w, http.StatusForbidden, engineRefusal{Error: "this is not for browsers"})
-	case r.URL.RawQuery != "":
-		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters; what is asked for is said in the body"})
-	default:
-		return false
-	}
-	return true
-}
-
-// enginePost serves one command, which read makes of the body.
-func (a *app) enginePost(mux *http.ServeMux, path string, read func(body io.Reader) (engineCommand, error)) {
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
-		if refusedOrder(w, r) {
-			return
-		}
-		run, err := read(r.Body)
-		if err != nil {
-			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
-			return
-		}
-		if err := a.errNoEngine(); err != nil {
-			answerJSON(w, http.StatusConflict, engineRefusal{Error: "refused in state RELIABLE: " + err.Error(), State: service.StateReliable})
-			return
-		}
-		got, err := run(r.Context())
+// answering serves what run returns as the body of the answer, or its error with the status it has.
+func answering(run func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		got, err := run(r)
 		if err == nil {
 			answerJSON(w, http.StatusOK, got)
 			return
 		}
 		code, said := http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)}
-		if refused, ok := errors.AsType[*refusedSwitch](err); ok {
-			code, said.State = http.StatusConflict, refused.state
+		if bad, ok := errors.AsType[*badQuestion](err); ok {
+			code, said.Error = cmp.Or(bad.code, http.StatusBadRequest), bad.why
 		}
-		if r, ok := got.(switchReport); ok {
-			said.Checks = r.Checks
+		if refused, ok := errors.AsType[*refusedSwitch](err); ok {
+			code, said.State, said.Checks = http.StatusConflict, refused.state, refused.checks
 		}
 		answerJSON(w, code, said)
+	}
+}
+
+// ordered serves an order, which changes something. A browser is refused: whoever visits some page must
+// not switch an engine that their machine can reach.
+func ordered(run func(*http.Request) (any, error)) http.HandlerFunc {
+	return answering(func(r *http.Request) (any, error) {
+		switch {
+		case r.Header.Get("Origin") != "":
+			return nil, &badQuestion{"this is not for browsers", http.StatusForbidden}
+		case r.URL.RawQuery != "":
+			return nil, &badQuestion{why: "the URL must have no parameters; what is asked for is said in the body"}
+		}
+		return run(r)
 	})
 }
 

@@ -121,14 +121,14 @@ func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun boo
 		}
 		r.Checks = append(r.Checks, check)
 		if err != nil {
-			return r, &refusedSwitch{state: from, why: sentenceOf(err)}
+			return nil, &refusedSwitch{state: from, why: sentenceOf(err), checks: r.Checks}
 		}
 	}
 	if dryRun {
 		return r, nil
 	}
 	if _, err := a.service.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
-		return r, err
+		return nil, err
 	}
 	r.Done = true
 	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))

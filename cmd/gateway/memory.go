@@ -39,23 +39,13 @@ type usage struct {
 }
 
 // openMemory sets the garbage collector and starts the returner.
-func (a *app) openMemory(ctx context.Context) error {
+func (a *app) openMemory(context.Context) error {
 	if os.Getenv("GOGC") == "" {
 		previous := debug.SetGCPercent(gcPercent)
 		a.onStop("garbage collector", func(context.Context) error { debug.SetGCPercent(previous); return nil })
 	}
 	m := memory{read: readUsage, free: debug.FreeOSMemory}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		m.run(ctx)
-	}()
-	a.onStop("memory", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
-	})
+	a.background("memory", m.run)
 	return nil
 }
 

@@ -42,21 +42,13 @@ func (n *namebook) met(name string) {
 }
 
 // openNames starts it; nil where nobody is asked who he is.
-func (a *app) openNames(ctx context.Context) error {
+func (a *app) openNames(context.Context) error {
 	if a.gate == nil {
 		return nil
 	}
 	a.names = &namebook{store: a.store, queue: make(chan string, nameQueue), known: make(map[string]bool)}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	a.background("names", func(ctx context.Context) {
 		a.names.run(ctx, func(err error) { a.log.Debug("remembering names of principals", "error", err) })
-	}()
-	a.onStop("names", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
 	})
 	return nil
 }

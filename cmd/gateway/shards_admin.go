@@ -49,45 +49,31 @@ type movedShard struct {
 
 // shardHandlers adds the shards to the private side.
 func (a *app) shardHandlers(mux *http.ServeMux) {
-	mux.HandleFunc("GET /shards", a.answerShards)
-	mux.HandleFunc("POST /shards/{id}/move", a.answerMove)
-}
-
-func (a *app) answerShards(w http.ResponseWriter, r *http.Request) {
-	if r.URL.RawQuery != "" {
-		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: "the URL must have no parameters"})
-		return
-	}
-	out := shardList{Node: a.node, Shards: []listedShard{}}
-	for _, o := range a.service.Shards() {
-		out.Shards = append(out.Shards, listedOf(o))
-	}
-	answerJSON(w, http.StatusOK, out)
-}
-
-func (a *app) answerMove(w http.ResponseWriter, r *http.Request) {
-	if refusedOrder(w, r) {
-		return
-	}
-	shard, node, err := readMove(r)
-	if err != nil {
-		answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
-		return
-	}
-	o, err := a.move(r.Context(), shard, node)
-	if err != nil {
-		code, sentence := moveRefusal(err)
-		answerJSON(w, code, engineRefusal{Error: sentence})
-		return
-	}
-	answerJSON(w, http.StatusOK, movedShard{a.node, listedOf(o)})
+	mux.HandleFunc("GET /shards", answering(func(r *http.Request) (any, error) {
+		if r.URL.RawQuery != "" {
+			return nil, &badQuestion{why: "the URL must have no parameters"}
+		}
+		out := shardList{Node: a.node, Shards: []listedShard{}}
+		for _, o := range a.service.Shards() {
+			out.Shards = append(out.Shards, listedOf(o))
+		}
+		return out, nil
+	}))
+	mux.HandleFunc("POST /shards/{id}/move", ordered(func(r *http.Request) (any, error) {
+		shard, node, err := readMove(r)
+		if err != nil {
+			return nil, err
+		}
+		o, err := a.move(r.Context(), shard, node)
+		return movedShard{a.node, listedOf(o)}, err
+	}))
 }
 
 // readMove reads what POST /shards/{id}/move asks for.
 func readMove(r *http.Request) (shard int, node string, err error) {
 	id := r.PathValue("id")
 	if shard, err = strconv.Atoi(id); err != nil {
-		return 0, "", &badQuestion{fmt.Sprintf("shard: %.40q must be the number of a shard", id)}
+		return 0, "", &badQuestion{why: fmt.Sprintf("shard: %.40q must be the number of a shard", id)}
 	}
 	var q moveQuestion
 	text, err := readBody(r.Body)
@@ -95,7 +81,7 @@ func readMove(r *http.Request) (shard int, node string, err error) {
 		err = understand(text, &q)
 	}
 	if err == nil && q.Node == nil {
-		err = &badQuestion{`node: is missing; it must be the id of a node, or "" for none`}
+		err = &badQuestion{why: `node: is missing; it must be the id of a node, or "" for none`}
 	}
 	if err != nil {
 		return 0, "", err
@@ -108,20 +94,21 @@ func (a *app) move(ctx context.Context, shard int, node string) (service.Ownersh
 	o, err := a.service.Move(ctx, shard, node)
 	if err == nil {
 		a.log.Info("a shard was moved by hand", "shard", shard, "to_node", node, "owner_node", o.Owner, "preferred", o.Preferred)
+		return o, nil
 	}
-	return o, err
+	return o, moveError(err)
 }
 
-// moveRefusal is why a shard was not moved, or why it is not known whether it was.
-func moveRefusal(err error) (code int, sentence string) {
+// moveError says whether the shard was moved.
+func moveError(err error) error {
 	if none, ok := errors.AsType[*service.NoShardError](err); ok {
-		return http.StatusNotFound, "shard: " + none.Error()
+		return &badQuestion{"shard: " + none.Error(), http.StatusNotFound}
 	}
 	if none, ok := errors.AsType[*service.NoNodeError](err); ok {
-		return http.StatusConflict, "node: " + none.Error()
+		return &badQuestion{"node: " + none.Error(), http.StatusConflict}
 	}
 	if nonce.OutcomeOf(err) == nonce.Unknown {
-		return http.StatusServiceUnavailable, sentenceOf(err) + "; whether the shard was moved is unknown, and to move it again does no harm"
+		return fmt.Errorf("%w; whether the shard was moved is unknown, and to move it again does no harm", err)
 	}
-	return http.StatusServiceUnavailable, sentenceOf(err) + "; the shard was not moved"
+	return fmt.Errorf("%w; the shard was not moved", err)
 }

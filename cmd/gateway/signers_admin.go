@@ -60,19 +60,13 @@ type listedSigner struct {
 
 // signerHandlers adds the list of signers to the private side.
 func (a *app) signerHandlers(mux *http.ServeMux) {
-	mux.HandleFunc("GET /signers", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /signers", answering(func(r *http.Request) (any, error) {
 		q, err := signersQuestion(r)
 		if err != nil {
-			answerJSON(w, http.StatusBadRequest, engineRefusal{Error: err.Error()})
-			return
+			return nil, &badQuestion{why: err.Error()}
 		}
-		got, err := a.listSigners(r.Context(), r.FormValue("filter"), r.FormValue("others") != "", q)
-		if err != nil {
-			answerJSON(w, http.StatusServiceUnavailable, engineRefusal{Error: sentenceOf(err)})
-			return
-		}
-		answerJSON(w, http.StatusOK, got)
-	})
+		return a.listSigners(r.Context(), r.FormValue("filter"), r.FormValue("others") != "", q)
+	}))
 }
 
 func signersQuestion(r *http.Request) (q nonce.SignersQuery, err error) {

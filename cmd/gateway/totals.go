@@ -14,13 +14,10 @@ const totalsEvery = 15 * time.Second
 
 // openTotals counts what is open in the whole store now and then. Each count is bounded
 // (nonce.TotalsBound), so that many rows cost no more than that.
-func (a *app) openTotals(ctx context.Context) error {
+func (a *app) openTotals(context.Context) error {
 	var last atomic.Pointer[nonce.Totals]
 	last.Store(new(nonce.Totals))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	a.background("totals", func(ctx context.Context) {
 		tick := time.NewTicker(totalsEvery)
 		defer tick.Stop()
 		for {
@@ -31,11 +28,6 @@ func (a *app) openTotals(ctx context.Context) error {
 			case <-tick.C:
 			}
 		}
-	}()
-	a.onStop("totals", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
 	})
 	gauge := func(name, help string, of func(*nonce.Totals) float64) {
 		metrics.Gauge(a.registry, name, help, func() float64 { return of(last.Load()) })
