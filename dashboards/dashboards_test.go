@@ -111,8 +111,6 @@ var unshown = map[string]string{
 	"noncegate_chain_absurd_counts_total": "0 as a rule, and in the log",
 	"noncegate_eth_offered_again_total":   "a detail of the unknown ones of eth_sends_total, which is shown",
 	"noncegate_receive_bytes_max":         "a setting, --max-receive-bytes",
-	"noncegate_redis_configured":          "a setting, which gateway_info says too",
-	"noncegate_redis_queued_events_max":   "8192, which the panel of the events that wait says",
 }
 
 var (

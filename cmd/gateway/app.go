@@ -22,7 +22,6 @@ import (
 	"noncegate/internal/access/audit"
 	"noncegate/internal/cluster"
 	"noncegate/internal/events"
-	"noncegate/internal/events/redisevents"
 	"noncegate/internal/guard"
 	"noncegate/internal/metrics"
 	"noncegate/internal/redisdb"
@@ -48,9 +47,7 @@ type app struct {
 	tls             encryption
 	node, url       string
 	store           nonce.Store
-	redis           *redisdb.DB            // nil: without
-	publisher       *redisevents.Publisher // nil: events do not go by Redis
-	remote          *redisevents.Listener  // nil: nor do they come by it
+	redis           *redisdb.DB // nil: without
 	perf            *metrics.Set
 	registry        *prometheus.Registry
 	encode          *encodepool.Pool
@@ -79,7 +76,7 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis, a.openPublisher, a.openPools, a.openRouter,
+		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis, a.openPools, a.openRouter,
 		a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
@@ -241,9 +238,6 @@ func (a *app) openPools(context.Context) (err error) {
 	}
 	a.onStop("post-DB pool", a.postdb.Stop)
 	a.hub = events.New(a.postdb, func(events int) { a.perf.Dropped(metrics.DropPostDBFull, events) })
-	if a.publisher != nil {
-		a.hub.RelayTo(a.publisher)
-	}
 	return nil
 }
 

@@ -46,20 +46,15 @@ func (a *app) forwards() bool {
 	return a.cfg.Forward == "on" && a.cfg.Mode == string(nonce.WorkerQueue)
 }
 
-// openLinks lets requests travel between the nodes, and events where they do not go
-// by Redis. The links end before the service does, which takes back what is under
-// way on them.
+// openLinks lets requests and events travel between the nodes. The links end before the
+// service does, which takes back what is under way on them.
 func (a *app) openLinks(context.Context) error {
 	a.hub.QueueBy(a.service.WorkerIndex)
 	if a.router == nil {
 		return nil
 	}
 	a.router.Serve(a.holder.Incarnation, a.service, a.hub)
-	if a.publisher != nil {
-		a.openListener()
-	} else {
-		a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
-	}
+	a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
 	a.onStop("links", a.router.Stop)
 	return nil
 }
@@ -80,13 +75,10 @@ func (a *app) nodeConfig() ws.NodeConfig {
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.
 func (a *app) awaitInterest() func(context.Context) {
-	switch {
-	case a.remote != nil:
-		return a.remote.Await
-	case a.router != nil:
-		return a.router.Await
+	if a.router == nil {
+		return nil
 	}
-	return nil
+	return a.router.Await
 }
 
 // encodeSlots is the bound of the encode pool: what clients may have there, and as

@@ -21,7 +21,6 @@ func (a *app) openGauges(context.Context) error {
 	a.perf.EngineFrom(a.engineStats)
 	metrics.Gauge(a.registry, "lease_ttl_seconds", "How long a lease is: --lease-ttl.", func() float64 { return a.cfg.LeaseTTL.Seconds() })
 	metrics.Gauges(a.registry, peerGauges, a.peerValues)
-	metrics.Gauges(a.registry, redisGauges, a.redisValues)
 	a.openTLSMetrics()
 	metrics.Gauge(a.registry, "signers_stopped", "Signers stopped because the store showed less of them than was seen; a safe floor ends it.", func() float64 { return float64(service.StoppedSigners()) })
 	metrics.Counter(a.registry, "unknown_commits_total", "Commits that ended without an answer of the store. Most are settled by reading.", func() float64 { return float64(service.UnknownCommits()) })

@@ -59,7 +59,6 @@ type Hub struct {
 	drop func(events int)
 
 	queueOf func(signer string) int // see QueueBy; nil: queue 0
-	relay   Relay                   // see RelayTo; nil: nobody
 	changed func()                  // see OnInterest; nil: nobody asks
 
 	open    atomic.Int64 // subscriptions that are open, so that none costs one load
@@ -85,10 +84,6 @@ func (h *Hub) QueueBy(queueOf func(signer string) int) { h.queueOf = queueOf }
 
 // Watched reports whether anybody subscribed to the signer, another node included.
 func (h *Hub) Watched(signer string) bool {
-	return h.watchedHere(signer) || h.relayed(signer)
-}
-
-func (h *Hub) watchedHere(signer string) bool {
 	if h.open.Load() == 0 {
 		return false
 	}
@@ -125,12 +120,8 @@ func (h *Hub) Publish(queue int, placed bool, events []nonce.Event) {
 // deliver is the task of one op's events.
 func (h *Hub) deliver(events []nonce.Event) {
 	subs := h.matching(events[0].Signer, Everywhere, Here)
-	relayed := h.relayed(events[0].Signer)
 	for i := range events {
 		body := encode(&events[i])
-		if relayed {
-			h.relay.Relay(events[i].Signer, body)
-		}
 		for _, s := range subs {
 			s.offer(body)
 		}
@@ -140,9 +131,6 @@ func (h *Hub) deliver(events []nonce.Event) {
 // miss drops events for want of a slot.
 func (h *Hub) miss(events []nonce.Event) {
 	h.drop(len(events))
-	if h.relayed(events[0].Signer) {
-		h.relay.Missed(events[0].Signer, len(events))
-	}
 	for _, s := range h.matching(events[0].Signer, Everywhere, Here) {
 		s.missed.Add(int64(len(events)))
 	}

@@ -60,25 +60,6 @@ func (h *Hub) Remote(signer string, event []byte, missed int64) {
 	l.Submit(func() { h.deliverRemote(signer, event) }, time.Now())
 }
 
-// MissedOf counts n events as missed by every client's subscription to one of the
-// signers for which of is true, and by those to all signers: of a part of the
-// signers, events of another node got lost. of must not block.
-func (h *Hub) MissedOf(n int64, of func(signer string) bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	w := &h.wants[Everywhere]
-	for s := range w.all {
-		s.missed.Add(n)
-	}
-	for signer, wanting := range w.bySigner {
-		for s := range wanting {
-			if s.signers[0] == signer && slices.ContainsFunc(s.signers, of) { // once for each, however many it names
-				s.missed.Add(n)
-			}
-		}
-	}
-}
-
 // Lost says that events of another node got lost and nobody knows how many, nor
 // of whom: the next event that a client gets says that it missed one.
 func (h *Hub) Lost() { h.missEverywhere(1) }
@@ -92,7 +73,21 @@ func (h *Hub) deliverRemote(signer string, event []byte) {
 
 // missEverywhere counts events as missed by every client's subscription: any of
 // them may have wanted them.
-func (h *Hub) missEverywhere(n int64) { h.MissedOf(n, func(string) bool { return true }) }
+func (h *Hub) missEverywhere(n int64) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	w := &h.wants[Everywhere]
+	for s := range w.all {
+		s.missed.Add(n)
+	}
+	for signer, wanting := range w.bySigner {
+		for s := range wanting {
+			if s.signers[0] == signer { // once for each, however many it names
+				s.missed.Add(n)
+			}
+		}
+	}
+}
 
 func (h *Hub) queueFor(signer string) int {
 	if h.queueOf == nil {

@@ -58,7 +58,7 @@ func TestAUserNeedsTheRightsThatAreWrittenDownAndNoOther(t *testing.T) {
 // allow gives the user so many rights, and no other.
 func allow(t *testing.T, admin *redis.Client, rights []string) {
 	t.Helper()
-	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~noncegate:logs-of", "~noncegate:{db/*", "&noncegate:{db:*"}
+	args := []any{"ACL", "SETUSER", "gateway", "reset", "on", ">secret", "~noncegate:logs-of", "~noncegate:{db/*"}
 	for _, r := range rights {
 		args = append(args, "+"+r)
 	}

@@ -63,25 +63,11 @@ func lines(events []client.Event, signer string) string {
 	return b.String()
 }
 
+// Half of the signers are asked for at the nodes that own, whichever, and half at the basic one. What two nodes commit
+// for one signer comes over two ways, in an order that only its versions tell.
 func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 	t.Parallel()
-	t.Run("over links", func(t *testing.T) { reachOnceInOrder(t, e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m")) })
-	t.Run("over Redis", func(t *testing.T) {
-		f := e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m", "--redis="+e2e.StartRedis(t).URL())
-		reachOnceInOrder(t, f)
-		if f.Sum("noncegate_redis_events_received_total") == 0 || f.Sum("noncegate_redis_events_missed_total") != 0 {
-			t.Error("nothing came by Redis, or something was missed")
-		}
-		info := e2e.Decode[wire.InfoResult](t, f.Nodes["a"].Connect().Want("ok", wire.MethodInfo, "{}"))
-		if n := f.Nodes["a"].Value("noncegate_subscriptions"); info.Redis != "server" || n > 1 {
-			t.Errorf("gateway_info says of Redis %q; %v subscriptions, and no node subscribes to another", info.Redis, n)
-		}
-	})
-}
-
-// reachOnceInOrder has half of the signers asked for at the nodes that own, whichever, and half at the basic one. What two nodes commit for
-// one signer comes over two ways, in an order that only its versions tell.
-func reachOnceInOrder(t *testing.T, f *e2e.Fleet) {
+	f := e2e.ServeEach(t, "a b c=basic", "--lease-ttl=1m")
 	signers := e2e.Signers("account", 6)
 	watchers := map[string]*watcher{}
 	for _, name := range f.Names {
