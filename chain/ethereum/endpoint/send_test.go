@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,27 +29,6 @@ func TestATransactionIsRecordedThenForwardedThenMarked(t *testing.T) {
 	g.nodes.wantGiven(0)
 	g.wantRow(signer(ada), 0, nonce.Consumed, hashOf(raw))
 	g.WantMetrics(map[string]float64{"eth_sends_total{in_pool}": 1, "eth_requests_total{eth_sendRawTransaction}{ok}": 1})
-}
-
-func TestNothingIsSentBeforeTheRecordIsCommitted(t *testing.T) {
-	g := startGateway(t)
-	c, raw := g.dial(), transaction(ada, 0, "a")
-	waiting, let := make(chan struct{}, 100), make(chan struct{})
-	release := sync.OnceFunc(func() { close(let) })
-	defer release()
-	g.Store.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
-		if call.Op == memstore.OpCommit {
-			waiting <- struct{}{}
-			<-let
-		}
-		return nil
-	}})
-	id := c.begin(methodSend, `["`+raw+`"]`)
-	wait.For(t, waiting, "the commit of the record")
-	g.nodes.wantGiven()
-	release()
-	c.end(id).wantHashOf(t, raw)
-	g.nodes.wantGiven(0)
 }
 
 func TestWhatWasRecordedIsSentAlthoughItsClientHasGone(t *testing.T) {

@@ -5,14 +5,15 @@ package chaintest
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
@@ -52,7 +53,9 @@ func StartAnvil(t T, args ...string) *Anvil {
 	if err != nil {
 		t.Fatalf("anvil: %v", err)
 	}
-	a.fund(a.Accounts, Ether(1000))
+	for _, account := range a.Accounts {
+		a.must("anvil_setBalance", a.Call(new(any), "anvil_setBalance", account.Address, (*hexutil.Big)(Ether(1000))))
+	}
 	return a
 }
 
@@ -74,18 +77,17 @@ func newAnvil(t T, args ...string) (*Anvil, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), pollDeadline)
+	defer cancel()
 	var found []string
-	poll(t, "anvil says where it listens", func() bool {
-		found = anvilListens.FindStringSubmatch(process.LogTail(1000))
-		select {
-		case <-process.Exited():
-			return true
-		default:
-			return found != nil
+	err = process.Await(ctx, 2*time.Millisecond, func(context.Context) error {
+		if found = anvilListens.FindStringSubmatch(process.LogTail(1000)); found == nil {
+			return errors.New("it does not say where it listens")
 		}
+		return nil
 	})
-	if found == nil {
-		return nil, fmt.Errorf("anvil ended: %v\n%s", process.Err(), process.LogTail(2000))
+	if err != nil {
+		return nil, err
 	}
 	client, err := rpc.DialContext(t.Context(), "ws://"+found[1])
 	if err != nil {
@@ -119,21 +121,6 @@ func AnvilProgram(ctx context.Context) (string, error) {
 	}
 	dir, err := npmtest.Folder(ctx, "anvil", packages)
 	return filepath.Join(dir, "node_modules", "@foundry-rs", "anvil-linux-amd64", "bin", "anvil"), err
-}
-
-func (a *Anvil) fund(accounts []Account, wei *big.Int) {
-	a.t.Helper()
-	batch := make([]rpc.BatchElem, len(accounts))
-	for i, account := range accounts {
-		batch[i] = rpc.BatchElem{Method: "anvil_setBalance", Args: []any{account.Address, (*hexutil.Big)(wei)}, Result: new(any)}
-	}
-	err := a.rpc.BatchCallContext(a.t.Context(), batch)
-	for _, e := range batch {
-		if err == nil {
-			err = e.Error
-		}
-	}
-	a.must("anvil_setBalance", err)
 }
 
 // Commit mines one block with what is in the pool.

@@ -93,47 +93,29 @@ func (n *Node) Balance(account common.Address) *big.Int {
 }
 
 // Nonce is an account's transaction count at the head.
-func (n *Node) Nonce(account common.Address) uint64 {
-	n.t.Helper()
-	count, err := n.eth.NonceAt(n.t.Context(), account, nil)
-	n.must("eth_getTransactionCount latest", err)
-	return count
-}
+func (n *Node) Nonce(account common.Address) uint64 { return n.count(account, "latest") }
 
 // PendingNonce is an account's transaction count with what its pool can mine next, everything
 // that was sent before included: geth answers a transaction before its pool counts it.
 func (n *Node) PendingNonce(account common.Address) uint64 {
-	n.t.Helper()
 	n.settle()
-	count, err := n.eth.PendingNonceAt(n.t.Context(), account)
-	n.must("eth_getTransactionCount pending", err)
+	return n.count(account, "pending")
+}
+
+func (n *Node) count(account common.Address, at string) (count uint64) {
+	n.t.Helper()
+	n.must("eth_getTransactionCount", n.Call((*hexutil.Uint64)(&count), "eth_getTransactionCount", account, at))
 	return count
 }
 
 // Head is the number and the hash of the newest block.
 func (n *Node) Head() (uint64, common.Hash) {
 	n.t.Helper()
-	return n.block("latest")
-}
-
-// BlockHash is the hash of the canonical block of a number.
-func (n *Node) BlockHash(number uint64) common.Hash {
-	n.t.Helper()
-	_, hash := n.block(hexutil.EncodeUint64(number))
-	return hash
-}
-
-func (n *Node) block(tag string) (uint64, common.Hash) {
-	n.t.Helper()
-	var block *struct {
+	var block struct {
 		Number hexutil.Uint64
 		Hash   common.Hash
 	}
-	err := n.Call(&block, "eth_getBlockByNumber", tag, false)
-	if err == nil && block == nil {
-		err = ethereum.NotFound
-	}
-	n.must("eth_getBlockByNumber "+tag, err)
+	n.must("eth_getBlockByNumber", n.Call(&block, "eth_getBlockByNumber", "latest", false))
 	return uint64(block.Number), block.Hash
 }
 
