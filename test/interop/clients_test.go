@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"math/big"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,21 +26,7 @@ import (
 	"noncegate/client"
 	"noncegate/test/interop/chaintest"
 	"noncegate/test/interop/clients"
-	"noncegate/test/lab/npmtest"
 )
-
-func TestThePageNamesTheClientsThatAreTested(t *testing.T) {
-	page := string(get(os.ReadFile("../../docs/clients.md"))(t))
-	for _, name := range []string{"viem.mjs", "ethers.mjs", "geth.go"} {
-		if !strings.Contains(page, "](../test/interop/clients/"+name+")") {
-			t.Errorf("docs/clients.md does not link test/interop/clients/%s", name)
-		}
-		text := get(os.ReadFile(filepath.Join("clients", name)))(t)
-		if lines := bytes.Count(text, []byte("\n")); lines >= 55 {
-			t.Errorf("test/interop/clients/%s has %d lines; fewer than 55 are promised", name, lines)
-		}
-	}
-}
 
 // bench is a chain whose gateway asks the node itself, and one client with a faulty way to it.
 type bench struct {
@@ -184,24 +168,12 @@ func (b *bench) run(pay payer) {
 	}
 }
 
-func TestTheClientsInJavaScript(t *testing.T) {
-	t.Parallel()
-	packages := get(npmtest.Folder(t.Context(), "clients", os.DirFS("clients/npm")))(t)
-	for _, kind := range []string{"viem", "ethers"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			b.run(b.node(kind, packages))
-		})
-	}
-}
-
-// node starts a client in JavaScript, which ends with the test.
-func (b *bench) node(kind, packages string) payer {
+// node starts a client that uses the package for TypeScript, of which dir is a copy. It ends with the test.
+func (b *bench) node(kind, dir string) payer {
 	t := b.t
 	t.Helper()
-	cmd := exec.Command("node", "drive.mjs")
-	cmd.Dir = beside(t, packages, os.DirFS("clients"), kind+".mjs", "testdata/drive.mjs")
+	cmd := exec.Command("node", "test/drive.mjs")
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "NODE="+b.proxy.URL(), "CHAIN_ID="+b.sim.ChainID().String(), "KEY="+keyOf(b.sim.Accounts[0]),
 		"TO="+b.sim.Accounts[1].Address.Hex(), "KIND="+kind, "GATEWAY=ws://"+b.addr+"/ws", fmt.Sprint("TIMEOUT_MS=", clientTimeout.Milliseconds()))
 	var stderr strings.Builder

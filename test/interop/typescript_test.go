@@ -79,7 +79,17 @@ func TestTheTypeScriptPackage(t *testing.T) {
 	if len(tests) == 0 {
 		t.Fatal("the package has no tests")
 	}
-	t.Log(inFolder(t, dir, env, "node", append([]string{"--test", "--test-reporter=spec"}, tests...)...))
+	t.Run("its own tests", func(t *testing.T) {
+		t.Parallel()
+		t.Log(inFolder(t, dir, env, "node", append([]string{"--test", "--test-reporter=spec"}, tests...)...))
+	})
+	for _, kind := range []string{"viem", "ethers"} { // what every client has to do, with go-ethereum's node
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.run(b.node(kind, dir))
+		})
+	}
 }
 
 // notForClients are members that nodes say to each other, and missed, which is an item of its own.
