@@ -77,34 +77,6 @@ func TestNothingElseImportsTheCodecLibrary(t *testing.T) {
 	}
 }
 
-func TestPositionsAndNamesAreTheSame(t *testing.T) {
-	// Each of the decoders is asked by name for what it accepts by position.
-	tests := []struct{ method, byPosition, byName string }{
-		{MethodAllocate, `["a",2,"r",3,{"key":"k"},true]`, `{"signer":"a","count":2,"requestId":"r","holdMs":3,"guard":{"key":"k"},"recordFirst":true}`},
-		{MethodMarkUsed, `["a",1,"h",2,{"key":"k"}]`, `{"signer":"a","nonce":1,"txHash":"h","attempt":2,"guard":{"key":"k"}}`},
-		{MethodMarkRecyclable, `["a",1,"r",2,{"key":"k"},true]`, `{"signer":"a","nonce":1,"reason":"r","attempt":2,"guard":{"key":"k"},"unsent":true}`},
-		{MethodMarkSigned, `["a",1,"h",2,{"key":"k"}]`, `{"signer":"a","nonce":1,"txHash":"h","attempt":2,"guard":{"key":"k"}}`},
-		{MethodExtend, `["a",1,3,2]`, `{"signer":"a","nonce":1,"holdMs":3,"attempt":2}`},
-		{MethodRepair, `["a",1,3,"r"]`, `{"signer":"a","nonce":1,"holdMs":3,"requestId":"r"}`},
-		{MethodStatus, `["a"]`, `{"signer":"a"}`},
-		{MethodList, `["a","HELD",1,2]`, `{"signer":"a","status":"HELD","from":1,"limit":2}`},
-		{MethodSetFloor, `["a",1]`, `{"signer":"a","floor":1}`},
-		{MethodSubscribe, `["events",{"signers":["a"]}]`, `{"signers":["a"]}`},
-		{MethodUnsubscribe, `["0x1"]`, `{"id":"0x1"}`},
-	}
-	for _, test := range tests {
-		positional, err := decoders[test.method]([]byte(test.byPosition))
-		if err != nil {
-			t.Errorf("%s: %v", test.byPosition, err)
-		}
-		for _, form := range []string{test.byName, "[" + test.byName + "]"} {
-			if named, err := decoders[test.method]([]byte(form)); err != nil || !reflect.DeepEqual(named, positional) {
-				t.Errorf("%s: got %+v, %v; by position %+v", form, named, err, positional)
-			}
-		}
-	}
-}
-
 func TestElementsBringsOneElementAtATimeAndStopsWhenTold(t *testing.T) {
 	stop := errors.New("stop")
 	for _, test := range []struct {

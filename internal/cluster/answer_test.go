@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"noncegate/nonce"
+	"noncegate/test/lab/expect"
 	"noncegate/wire"
 )
 
@@ -19,57 +21,33 @@ func hashOf(n byte) (h nonce.TxHash) {
 
 // An answer that does not fit what was asked may be that to another request.
 func TestAnAnswerThatDoesNotFitIsNonsense(t *testing.T) {
-	h1, h2 := hashOf(1).String(), hashOf(2).String()
-	const hold = `"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500`
-	used := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}
-	signed := &nonce.Op{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}
-	release := &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}
-	extend := &nonce.Op{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}
-	repair := &nonce.Op{Kind: nonce.KindRepair, Signer: "s", Nonce: 4}
-	allocate := &nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1}
-	nine := `["` + strings.Repeat(h1+`","`, 8) + h1 + `"]`
-	for result, op := range map[string]*nonce.Op{
-		`{"signer":"t","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"` + h1 + `"}`:                                                used,
-		`{"signer":"s","nonce":5,"attempt":1,"status":"CONSUMED","txHash":"` + h1 + `"}`:                                                used,
-		`{"signer":"s","nonce":4,"attempt":2,"status":"CONSUMED","txHash":"` + h1 + `"}`:                                                used,
-		`{"signer":"s","nonce":4,"status":"CONSUMED","txHash":"` + h1 + `"}`:                                                            used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"HELD","txHash":"` + h1 + `"}`:                                                    used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"RELEASED","txHash":"` + h1 + `"}`:                                                used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"` + h2 + `"}`:                                                used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED"}`:                                                                      used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"0x12"}`:                                                      used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHashes":` + nine + `}`:                                              used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"` + h2 + `","txHashes":["` + h1 + `"]}`:                      used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHashes":["` + h1 + `","` + h1 + `"]}`:                               used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"CONSUMED","txHash":"` + h1 + `","replaced":"` + h2 + `"}`:                        used,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"RELEASED","txHash":"` + h1 + `",` + hold + `}`:                                   signed,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"UNKNOWN","txHash":"` + h1 + `",` + hold + `}`:                                    signed,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"HELD","txHash":"` + h1 + `"}`:                                                    signed,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"HELD","txHash":"` + h1 + `","heldUntil":"2026-11-20T18:33:56.123Z","holdMs":-1}`: signed,
-		`{"signer":"s","nonce":4,"attempt":1,"status":"HELD"}`:                                                                          release,
-		`{"signer":"s","nonce":4,"attempt":3,"status":"RELEASED"}`:                                                                      release,
-		`{"signer":"s","nonce":4,"attempt":2,"fencingToken":9,` + hold + `}`:                                                            extend,
-		`{"signer":"s","nonce":5,"attempt":1,"fencingToken":9,` + hold + `}`:                                                            extend,
-		`{"signer":"s","nonce":4,"attempt":1,"fencingToken":9,"holdMs":1}`:                                                              extend,
-		`{"signer":"s","nonce":5,"attempt":3,` + hold + `}`:                                                                             repair,
-		`{"signer":"s","nonce":4,"attempt":0,` + hold + `}`:                                                                             repair,
-		`{"signer":"s","nonce":4,"attempt":3}`:                                                                                          repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"was":{"status":"HELD","attempt":3}}`:                                         repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"was":{"status":"ODD","attempt":1}}`:                                          repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"was":{"status":"UNKNOWN","attempt":1}}`:                                      repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"was":{"status":"HELD","attempt":-1}}`:                                        repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"txHashes":` + nine + `}`:                                                     repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"offer":{"gasPrice":"7 gwei"}}`:                                               repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"offer":{"gasPrice":"0x` + strings.Repeat("f", 65) + `"}}`:                    repair,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":3,"reason":"unseen"}}`:                                  allocate,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":0,"reason":"unseen"}}`:                                  allocate,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":2,"reason":"odd"}}`:                                     allocate,
-		`{"signer":"s","nonce":4,"attempt":3,` + hold + `,"reissued":{"attempt":2,"reason":"unseen","txHash":"0x1"}}`:                   allocate,
-	} {
-		a, err := new(results).understand(askedBy(op), &frame{Result: wire.Raw(result)})
-		if !errors.Is(err, errNonsense) {
-			t.Errorf("%v %s: got %+v, %v", op.Kind, result, a, err)
+	h1, allocate := hashOf(1).String(), &nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1}
+	ops := map[string]*nonce.Op{
+		"used":     {Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)},
+		"signed":   {Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)},
+		"release":  {Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1},
+		"extend":   {Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1},
+		"repair":   {Kind: nonce.KindRepair, Signer: "s", Nonce: 4},
+		"allocate": allocate,
+	}
+	whole := strings.NewReplacer("H1", h1, "H2", hashOf(2).String(), "NINE", `["`+strings.Repeat(h1+`","`, 8)+h1+`"]`,
+		"HOLD", `"heldUntil":"2026-11-20T18:33:56.123Z","holdMs":1500`)
+	text, err := os.ReadFile("testdata/nonsense")
+	expect.Must(t, err)
+	seen := 0
+	for line := range strings.Lines(string(text)) {
+		of, result, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if of == "#" {
+			continue
 		}
+		seen++
+		a, err := new(results).understand(askedBy(ops[of]), &frame{Result: wire.Raw(whole.Replace(result))})
+		if !errors.Is(err, errNonsense) {
+			t.Errorf("%s: got %+v, %v", line, a, err)
+		}
+	}
+	if seen < 36 {
+		t.Errorf("%d answers", seen)
 	}
 	window := &wire.Error{Code: wire.CodeHoldLimit, Data: &wire.ErrorData{Limit: 3, Cause: wire.CauseWindow}}
 	if _, err := new(results).understand(askedBy(allocate), &frame{Error: window}); !errors.Is(err, errNonsense) {

@@ -44,6 +44,7 @@ func open(t *testing.T, s *source, cfg reload.Config) *reload.Value[int] {
 	t.Helper()
 	v, err := reload.Open(t.Context(), cfg, s.load)
 	expect.Must(t, err)
+	t.Cleanup(v.Stop)
 	return v
 }
 
@@ -52,7 +53,6 @@ func TestAValueIsReadAgainAndAnErrorLeavesItInForce(t *testing.T) {
 		var log bytes.Buffer
 		s := &source{}
 		v := open(t, s, reload.Config{Name: "the thing", Every: 10 * time.Second, Retry: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))})
-		defer v.Stop()
 		began := time.Now()
 		time.Sleep(25 * time.Second)
 		if got := *v.Get(); got != 3 {
@@ -88,7 +88,6 @@ func TestSoonIsAtOnceHoweverLongAgoTheLastWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
 		v := open(t, s, reload.Config{Name: "the thing", Every: time.Hour})
-		defer v.Stop()
 		for want := 2; want < 5; want++ {
 			v.Soon()
 			synctest.Wait()
@@ -103,7 +102,6 @@ func TestManyWhoAskAgainCostOneReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
 		v := open(t, s, reload.Config{Name: "the thing", Every: time.Hour})
-		defer v.Stop()
 		if err := v.Again(t.Context()); err != nil || s.reads.Load() != 1 {
 			t.Errorf("within a second it was read %d times: %v", s.reads.Load(), err)
 		}
@@ -130,7 +128,6 @@ func TestAgainTellsTheErrorOfItsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
 		v := open(t, s, reload.Config{Name: "the thing", Every: time.Hour})
-		defer v.Stop()
 		s.failWith("away")
 		for range 3 { // the second and third are told of the first
 			time.Sleep(400 * time.Millisecond)
@@ -146,7 +143,6 @@ func TestAReadingHasATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
 		v := open(t, s, reload.Config{Name: "the thing", Every: time.Minute, Timeout: 3 * time.Second})
-		defer v.Stop()
 		s.block.Store(true)
 		time.Sleep(time.Second)
 		asked := time.Now()

@@ -86,6 +86,7 @@ func open(t *testing.T, s *store) *apikey.Cache {
 	s.generation = max(1, s.generation)
 	c, err := apikey.Open(t.Context(), s, apikey.Config{})
 	expect.Must(t, err)
+	t.Cleanup(c.Stop)
 	return c
 }
 
@@ -101,7 +102,6 @@ func TestAKeyIsGoodUntilItIsRevokedAndLittleLonger(t *testing.T) {
 		s := &store{}
 		text, k := s.create(t, "alice", 0)
 		c := open(t, s)
-		defer c.Stop()
 		if got, err := c.Check(t.Context(), text); err != nil || got.Principal != "alice" || got.ID != k.ID {
 			t.Fatalf("got %+v, %v", got, err)
 		}
@@ -128,7 +128,6 @@ func TestAKeyThatIsNewIsGoodAfterATenthOfASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{}
 		c := open(t, s)
-		defer c.Stop()
 		text, _ := s.create(t, "alice", 0)
 		_, err := c.Check(t.Context(), text)
 		wantErr(t, "at once", err, apikey.ErrUnknown)
@@ -144,7 +143,6 @@ func TestUnknownKeysDoNotAskTheStoreEach(t *testing.T) {
 		s := &store{}
 		text, _ := s.create(t, "alice", 0)
 		c := open(t, s)
-		defer c.Stop()
 		for range 100 { // ten seconds
 			for range 100 {
 				unknown, _ := apikey.Generate("alice", 0)
@@ -169,7 +167,6 @@ func TestExpiryIsByTheClockOfTheStore(t *testing.T) {
 			s := &store{ahead: ahead}
 			text, k := s.create(t, "alice", 30*time.Second)
 			c := open(t, s)
-			defer c.Stop()
 			got, err := c.Check(t.Context(), text)
 			if err != nil || time.Until(got.Expires) != 30*time.Second {
 				t.Errorf("%v ahead: got %+v, %v", ahead, got, err)
@@ -190,7 +187,6 @@ func TestWhileTheStoreIsAwayKnownKeysAreGoodForAWhile(t *testing.T) {
 		s := &store{}
 		text, k := s.create(t, "alice", 0)
 		c := open(t, s)
-		defer c.Stop()
 		s.goAway(errors.New("away"))
 		time.Sleep(4 * time.Minute)
 		if _, err := c.Check(t.Context(), text); err != nil {

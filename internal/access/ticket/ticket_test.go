@@ -64,6 +64,7 @@ func open(t *testing.T, s *store, cfg ticket.Config) *ticket.Issuer {
 	s.kept = map[ticket.Hash]ticket.Grant{}
 	o, err := ticket.Open(t.Context(), s, cfg)
 	expect.Must(t, err)
+	t.Cleanup(o.Stop)
 	return o
 }
 
@@ -72,7 +73,6 @@ var alice = ticket.Grant{Principal: "alice", Credential: "key:1"}
 func TestATicketIsGoodOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := open(t, &store{}, ticket.Config{})
-		defer o.Stop()
 		text, expires, err := o.Issue(t.Context(), alice)
 		if err != nil || time.Until(expires) != 30*time.Second || !strings.HasPrefix(text, ticket.Prefix) {
 			t.Fatalf("got %q until %v, %v", text, expires, err)
@@ -103,7 +103,6 @@ func TestOnlySoManyAskAtATimeAndOnlySoManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{block: true}
 		o := open(t, s, ticket.Config{MaxConcurrent: 3, Waiting: 2})
-		defer o.Stop()
 		text := ticket.Prefix + strings.Repeat("0", 64)
 		var all sync.WaitGroup
 		for range 5 { // three are asked for, two wait; each has five seconds
@@ -129,7 +128,6 @@ func TestOnlySoManyAskAtATimeAndOnlySoManyWait(t *testing.T) {
 func TestAStoreThatIsAwayIsUnavailable(t *testing.T) {
 	s := &store{}
 	o := open(t, s, ticket.Config{})
-	defer o.Stop()
 	text, _, err := o.Issue(t.Context(), alice)
 	expect.Must(t, err)
 	s.err = errors.New("away")
