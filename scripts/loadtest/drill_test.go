@@ -83,16 +83,13 @@ type gatewayAt struct{ url, ready, command string }
 // newGateway chooses the addresses of a gateway on a store.
 func newGateway(t *testing.T, store string) gatewayAt {
 	t.Helper()
-	var addr [2]string
-	for i := range addr {
-		var err error
-		if addr[i], err = guarded.FreeAddr(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	public, err := guarded.FreeAddr()
+	expect.Must(t, err)
+	admin, err := guarded.FreeAddr()
+	expect.Must(t, err)
 	return gatewayAt{
-		url: "ws://" + addr[0] + "/ws", ready: "http://" + addr[1] + "/readyz",
-		command: gatewayProgram + " serve --max-holds=4096 --listen=" + addr[0] + " --admin-listen=" + addr[1] + " --store=" + store,
+		url: "ws://" + public + "/ws", ready: "http://" + admin + "/readyz",
+		command: gatewayProgram + " serve --max-holds=4096 --listen=" + public + " --admin-listen=" + admin + " --store=" + store,
 	}
 }
 
@@ -124,11 +121,7 @@ func quickRestart(more ...string) []string {
 func TestGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
 	pg, err := pgtest.Start()
 	expect.Must(t, err)
-	t.Cleanup(func() {
-		if err := pg.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { expect.Check(t, pg.Close()) })
 	store := pg.NewDatabase(t)
 	a, b := newGateway(t, "'"+store+"'"), newGateway(t, "'"+store+"'")
 	code, out, stderr := runProgram(t.Context(), t, nil, quickRestart("--gateway="+a.url+"="+a.command, "--gateway="+b.url+"="+b.command,

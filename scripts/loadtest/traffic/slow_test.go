@@ -106,12 +106,7 @@ func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 	wait.Until(t, "it has tried", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for why := range s.counts.Ended {
-			if strings.HasPrefix(why, "not let in again: ") {
-				return true
-			}
-		}
-		return false
+		return strings.Contains(fmt.Sprint(s.counts.Ended), "not let in again: ")
 	})
 	if got := s.Stop(); got.Reconnects != 0 {
 		t.Errorf("%+v, want no reconnect", got)

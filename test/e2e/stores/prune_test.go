@@ -4,9 +4,9 @@ package stores
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"noncegate/test/lab/expect"
@@ -17,57 +17,29 @@ import (
 	"noncegate/test/e2e"
 )
 
-// markUsed marks a nonce used at its first attempt.
-func markUsed(c *e2e.Peer, signer string, nonce int64) {
-	c.Helper()
-	c.Want("ok", wire.MethodMarkUsed, fmt.Sprintf(`{"signer":%q,"nonce":%d,"txHash":%q}`, signer, nonce, e2e.Hash))
-}
-
-// used hands out nonces of a signer, one after another, and marks the first ones used.
-func used(c *e2e.Peer, signer string, n, used int64) {
-	c.Helper()
-	for i := range n {
-		if got := c.Allocate(signer, fmt.Sprint("id-", i)); got.Nonce != i {
-			c.Fatalf("got nonce %d, want %d", got.Nonce, i)
-		}
-		if i < used {
-			markUsed(c, signer, i)
-		}
-	}
-}
-
-// left are the nonces of a signer that have a row, and what its status says.
-func left(c *e2e.Peer, signer string) (nonces []int64, status wire.StatusResult) {
-	c.Helper()
-	page := e2e.Decode[wire.ListResult](c, c.Want("ok", wire.MethodList, fmt.Sprintf(`{"signer":%q,"limit":1000}`, signer)))
-	for _, a := range page.Allocations {
-		nonces = append(nonces, a.Nonce)
-	}
-	return nonces, e2e.Decode[wire.StatusResult](c, c.Want("ok", wire.MethodStatus, fmt.Sprintf(`[%q]`, signer)))
-}
-
 func TestLongASignerOfAStoppedGatewayIsPrunedByTheNextStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n.db")
 	args := []string{"--store=sqlite:" + path, "--node-id=n", "--consumed-retention=1m"}
 	p := e2e.Launch(t, args...)
-	used(p.Connect(), e2e.Account, 5, 3)
-	p.Signal(syscall.SIGTERM)
-	if code := p.Exit(); code != e2e.ExitOK {
-		t.Fatalf("exit %d", code)
+	c := p.Connect()
+	for i := range int64(5) {
+		if c.Allocate(e2e.Account, ""); i < 3 {
+			c.Want("ok", wire.MethodMarkUsed, e2e.Mark(e2e.Account, i))
+		}
 	}
+	p.Stop()
 	db, err := sql.Open("sqlite", path)
 	expect.Must(t, err)
 	_, err = db.Exec(`UPDATE signer_history SET at = at - 120000`)
-	expect.Must(t, db.Close())
-	expect.Must(t, err)
+	expect.Must(t, errors.Join(err, db.Close()))
 
 	p = e2e.Launch(t, args...)
 	p.Await("the pruning", func() bool { return p.Metric("noncegate_pruned_total 3") })
-	c := p.Connect()
-	nonces, status := left(c, e2e.Account)
-	owner := "n" // of the signer's shard; of the signer
-	if len(nonces) != 2 || nonces[0] != 3 || status.Consumed != 3 || status.Owner != owner {
-		t.Errorf("rows %v, %+v", nonces, status)
+	c = p.Connect()
+	page := e2e.Decode[wire.ListResult](t, c.Want("ok", wire.MethodList, fmt.Sprintf(`{"signer":%q}`, e2e.Account)))
+	status := e2e.StatusOf(c, e2e.Account)
+	if len(page.Allocations) != 2 || page.Allocations[0].Nonce != 3 || status.Consumed != 3 || status.Owner != "n" {
+		t.Errorf("rows %v, %+v", page.Allocations, status)
 	}
 	if got := c.Allocate(e2e.Account, ""); got.Nonce != 5 {
 		t.Errorf("the next one is %d", got.Nonce)

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -37,24 +36,10 @@ func candidateDirs() []string {
 	}
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin"} {
 		found, _ := filepath.Glob(pattern) // the patterns are well-formed
-		slices.SortFunc(found, func(a, b string) int { return majorVersion(b) - majorVersion(a) })
+		slices.Reverse(found)              // they come sorted, and every version has two digits
 		dirs = append(dirs, found...)
 	}
 	return dirs
-}
-
-// majorVersion is the first number in a path: 16 in /usr/lib/postgresql/16/bin.
-func majorVersion(path string) int {
-	start := strings.IndexAny(path, "0123456789")
-	if start < 0 {
-		return 0
-	}
-	digits := path[start:]
-	if end := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = digits[:end]
-	}
-	n, _ := strconv.Atoi(digits)
-	return n
 }
 
 func executable(path string) bool {
