@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -52,50 +51,6 @@ func TestPausesBetweenTriesGrowUpToTheLongest(t *testing.T) {
 		}
 		p.Answer(r, held(1))
 		finish(t, wait)
-	})
-}
-
-func TestMaxElapsedEndsTheTriesAndSaysThatNothingHappened(t *testing.T) {
-	story(t, Config{MaxElapsed: 3 * time.Second}, func(t *testing.T, _ *network, c *Client, p *peer) {
-		began := time.Now()
-		wait := allocate(t, c, AllocateRequest{})
-		go func() {
-			for r := range p.Requests {
-				busy(p, r, 0)
-			}
-		}()
-		_, err := wait()
-		if !errors.Is(err, ErrServerBusy) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got error %v, want busy and out of time", err)
-		}
-		if _, ok := errors.AsType[*UnknownOutcomeError](err); ok {
-			t.Errorf("%v is unknown", err)
-		}
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
-}
-
-func TestALostAnswerIsAskedForAgainOnTheNextConnection(t *testing.T) {
-	story(t, Config{}, func(t *testing.T, n *network, c *Client, p *peer) {
-		wait := allocate(t, c, AllocateRequest{})
-		first := p.Next(wire.MethodAllocate)
-		p.Cut()
-		p = <-n.Host("a").Peers
-		second := p.Next(wire.MethodAllocate)
-		if requestID(t, first) != requestID(t, second) {
-			t.Errorf("request ids %q and %q", requestID(t, first), requestID(t, second))
-		}
-		again := time.Now()
-		p.Answer(second, held(8))
-		a, err := wait()
-		if err != nil || a.Nonce != 8 {
-			t.Fatalf("got %v, %v", a, err)
-		}
-		if got := a.Deadline.Sub(again); got != time.Minute {
-			t.Errorf("deadline %v after the try that was answered, want the hold", got)
-		}
 	})
 }
 

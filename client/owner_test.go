@@ -35,7 +35,7 @@ func TestTwoGatewaysThatNameEachOtherAreAskedWithPauses(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 		c.Close()
-		if count := <-tries + <-tries; count < 3 || count > 8 {
+		if count := <-tries + <-tries; count < 3 || count > 40 { // without pauses there is no end
 			t.Errorf("%d tries in 2 s", count)
 		}
 	})

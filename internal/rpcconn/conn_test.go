@@ -133,11 +133,16 @@ func TestAPeerThatDoesNotReadIsDead(t *testing.T) {
 		first := k.call(t.Context())
 		p.Next("ask") // the last it reads
 		second := k.call(t.Context())
+		synctest.Wait() // it is being written
+		third := k.call(t.Context())
 		for _, wait := range []chan answered{first, second} {
 			a := <-wait
 			if _, unsent := errors.AsType[*NotSentError](a.err); a.err == nil || unsent {
 				t.Errorf("got %v, want that nobody knows", a.err)
 			}
+		}
+		if n, ok := errors.AsType[*NotSentError]((<-third).err); !ok || !n.Again {
+			t.Errorf("behind them: got %v, want not sent, and that another connection may take it", n)
 		}
 		if took := time.Since(began); took < 5*time.Second || took > 5*time.Second+lastWords {
 			t.Errorf("it was dead after %v", took)
