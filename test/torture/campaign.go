@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"noncegate/test/lab/history"
 )
 
 // CampaignConfig says how many runs, and where what they leave goes.
@@ -31,13 +33,9 @@ type CampaignConfig struct {
 
 // done is one line of state.jsonl.
 type done struct {
-	Seed         uint64         `json:"seed"`
-	Faults       string         `json:"faults"`
-	Acknowledged int            `json:"acknowledged"`
-	Refused      int            `json:"refused"`
-	Unknown      int            `json:"unknown"`
-	Reasons      map[string]int `json:"reasons"`
-	Violations   []string       `json:"violations,omitempty"`
+	Seed   uint64
+	Faults string
+	Report *history.Report
 }
 
 // Campaign does the runs that state.jsonl does not list yet, and reports on all it lists. It returns how many failed.
@@ -80,45 +78,39 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 	return report(cfg.Out, runs), nil
 }
 
-// one does the run of a seed. A third of the seeds do not forward: in three passes over the combinations each has been
-// without forwarding once, and a part of a pass has both.
+// one does the run of a seed.
 func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
-	p := Plan{Options: cfg.Options, Seed: seed, Faults: cfg.ForSeed(seed), Dir: cfg.Dir}
-	combinations := uint64(len(cfg.Combinations()))
-	p.Forward = []string{"on", "on", "off"}[(seed/combinations+seed%combinations)%3]
+	p := cfg.ForSeed(seed)
+	p.Dir = cfg.Dir
 	res, err := Run(ctx, p)
 	if err != nil {
 		return done{}, err
 	}
-	r := res.Report
-	d := done{Seed: seed, Faults: names(p.Faults), Acknowledged: r.Acknowledged, Refused: r.Refused, Unknown: r.Unknown, Reasons: r.Reasons}
-	for _, v := range r.Violations {
-		d.Violations = append(d.Violations, v.String())
-	}
-	verdict := "ok"
+	r, verdict := res.Report, "ok"
 	if !r.OK() {
 		verdict = fmt.Sprintf("FAILED %v, see %s", r.Rules(), res.Kept)
 	}
 	fmt.Fprintf(cfg.Out, "seed %3d %-32s %5d acknowledged %5d refused %4d unknown %5.1fs %s\n",
-		seed, d.Faults, r.Acknowledged, r.Refused, r.Unknown, res.Took.Seconds(), verdict)
-	return d, nil
+		seed, names(p.Faults), r.Acknowledged, r.Refused, r.Unknown, res.Took.Seconds(), verdict)
+	return done{seed, names(p.Faults), r}, nil
 }
 
 // report sums up and returns the number of runs that failed.
 func report(w io.Writer, runs []done) (failed int) {
-	var all done
+	var all history.Report
 	perFault, reasons := make(map[string]int), make(map[string]int)
 	for _, d := range runs {
-		all.Acknowledged, all.Refused, all.Unknown = all.Acknowledged+d.Acknowledged, all.Refused+d.Refused, all.Unknown+d.Unknown
+		r := d.Report
+		all.Acknowledged, all.Refused, all.Unknown = all.Acknowledged+r.Acknowledged, all.Refused+r.Refused, all.Unknown+r.Unknown
 		for f := range strings.SplitSeq(d.Faults, "+") {
 			perFault[f]++
 		}
-		for reason, n := range d.Reasons {
+		for reason, n := range r.Reasons {
 			reasons[reason] += n
 		}
-		if len(d.Violations) > 0 {
+		if !r.OK() {
 			failed++
-			fmt.Fprintf(w, "FAILED seed %d (%s): %s\n", d.Seed, d.Faults, strings.Join(d.Violations, "\n    "))
+			fmt.Fprintf(w, "FAILED seed %d (%s): %v\n", d.Seed, d.Faults, r.Violations)
 		}
 	}
 	fmt.Fprintf(w, "\n%d histories, %d acknowledged calls, %d refused, %d of unknown outcome\n", len(runs), all.Acknowledged, all.Refused, all.Unknown)

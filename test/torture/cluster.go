@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -180,12 +181,9 @@ func (c *cluster) newNode(m member) error {
 	// The times of all gateways, and nothing is forgotten.
 	n.args = []string{
 		"--listen=" + listen, "--node-id=" + m.id, "--advertise-url=" + n.url, "--node-secret=known-to-the-torture-tests",
-		"--drain-timeout=2s", "--workers=2", "--max-holds=4096", "--log-level=info",
+		"--forward=" + cmp.Or(c.Forward, "on"), "--drain-timeout=2s", "--workers=2", "--max-holds=4096", "--log-level=info",
 		"--lease-ttl=" + leaseTTL.String(), "--hold-ttl=" + holdTTL.String(), "--max-hold=" + maxHold.String(),
 		"--sweep-interval=" + sweepInterval.String(), "--request-retention=0", "--consumed-retention=0",
-	}
-	if c.Forward != "" {
-		n.args = append(n.args, "--forward="+c.Forward)
 	}
 	if c.chain != nil {
 		n.args = append(n.args, c.chain.flags()...)

@@ -94,7 +94,6 @@ func plantNamed(name string) *plant {
 type PlantConfig struct {
 	Options
 	Dir  string        // where gateways are built
-	Keep string        // where everything of the runs goes; "": nowhere
 	Runs int           // of each, at most: the first that notices is the last
 	Load time.Duration // of each run; 0: as long as any
 }
@@ -111,13 +110,10 @@ func (p *plant) try(ctx context.Context, cfg PlantConfig) (runs int, rules []his
 	if cfg.Gateway, err = cfg.build(ctx, filepath.Join(cfg.Dir, name), p.patches()); err != nil {
 		return 0, nil, err
 	}
-	run := Plan{Options: cfg.Options, Load: cfg.Load, Enough: 1, KeepAll: true}
+	run := Plan{Options: cfg.Options, Load: cfg.Load, Enough: 1}
 	run.EngineArgs = p.Args
 	if run.Faults, err = FaultsNamed(p.Faults...); err != nil {
 		return 0, nil, err
-	}
-	if cfg.Keep != "" {
-		run.Dir = filepath.Join(cfg.Keep, name)
 	}
 	if p.Crowd {
 		run.Clients, run.HotOnly = 20, true

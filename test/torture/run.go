@@ -27,7 +27,7 @@ type Options struct {
 	Axis
 	Postgres   *pgtest.Server
 	Gateway    string   // the program, made by Build
-	Forward    string   // given to --forward; "" leaves the default
+	Forward    string   // given to --forward; "": on
 	EngineArgs []string // more flags of the nodes that have a Redis, over the run's own
 }
 

@@ -63,7 +63,7 @@ func judged(t *testing.T, axis string, p Plan, names string) *Result {
 	p.Faults = must[[]Fault](t)(FaultsNamed(strings.Fields(names)...))
 	p.Dir = filepath.Join(os.TempDir(), "noncegate-torture")
 	if p.Gateway == "" {
-		p.Axis, p.Load, p.Forward = must[Axis](t)(AxisNamed(axis)), 5*time.Second, "on"
+		p.Axis, p.Load = must[Axis](t)(AxisNamed(axis)), 5*time.Second
 		p.Postgres, p.Gateway = must[*pgtest.Server](t)(server()), must[string](t)(gateway.Program(t.Context()))
 	}
 	res := must[*Result](t)(Run(t.Context(), p))
@@ -173,7 +173,7 @@ func TestAPassBreaksEachFaultAloneAndBesideEachOther(t *testing.T) {
 		all := a.Combinations()
 		for seed := range uint64(len(all)) {
 			var names []string
-			for _, f := range a.ForSeed(seed) {
+			for _, f := range (Options{Axis: a}).ForSeed(seed).Faults {
 				names, last[f.Name] = append(names, f.Name), true
 				if f.Directed {
 					t.Errorf("%s: a campaign draws %s", a.Name, f.Name)
@@ -197,8 +197,8 @@ func TestAPassBreaksEachFaultAloneAndBesideEachOther(t *testing.T) {
 
 func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 	dir := t.TempDir()
-	state := `{"seed":0,"faults":"kill","acknowledged":3000}
-{"seed":1,"faults":"pause+kill","acknowledged":2000,"violations":["x"]}
+	state := `{"Seed":0,"Faults":"kill","Report":{"Acknowledged":3000}}
+{"Seed":1,"Faults":"pause+kill","Report":{"Acknowledged":2000,"Violations":[{"rule":"hole","signer":"s","text":"x"}]}}
 `
 	expect.Must(t, os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644))
 	var said strings.Builder
@@ -206,7 +206,7 @@ func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 	if err != nil || failed != 1 {
 		t.Fatalf("%d failed, %v, want 1", failed, err)
 	}
-	for _, want := range []string{"2 histories, 5000 acknowledged", "kill 2, pause 1", "FAILED seed 1 (pause+kill): x"} {
+	for _, want := range []string{"2 histories, 5000 acknowledged", "kill 2, pause 1", "FAILED seed 1 (pause+kill): [hole: s: x]"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, &said)
 		}

@@ -82,11 +82,10 @@ func (c *campaignCmd) one(ctx context.Context, o torture.Options, axis, dir stri
 }
 
 type runCmd struct {
-	Axis    string   `arg:"" help:"The axis: postgres, engine, chain or sqlite."`
-	Seed    uint64   `arg:"" help:"Seed; without --faults it also says which."`
-	Faults  []string `help:"Names of the faults."`
-	Dir     string   `default:"torture-out" help:"Where everything of the run is kept."`
-	Forward string   `default:"" help:"Given to the gateways' --forward."`
+	Axis   string   `arg:"" help:"The axis: postgres, engine, chain or sqlite."`
+	Seed   uint64   `arg:"" help:"Seed; without --faults it also says which."`
+	Faults []string `help:"Names of the faults."`
+	Dir    string   `default:"torture-out" help:"Where everything of the run is kept."`
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
@@ -94,8 +93,8 @@ func (c *runCmd) Run(ctx context.Context) error {
 		if err = o.Prepare(ctx, c.Axis, dir); err != nil {
 			return err
 		}
-		o.Forward = c.Forward
-		p := torture.Plan{Options: o, Seed: c.Seed, Faults: o.ForSeed(c.Seed), Dir: c.Dir, KeepAll: true}
+		p := o.ForSeed(c.Seed)
+		p.Dir, p.KeepAll = c.Dir, true
 		if len(c.Faults) > 0 {
 			if p.Faults, err = torture.FaultsNamed(c.Faults...); err != nil {
 				return err
@@ -118,12 +117,11 @@ type plantedCmd struct {
 	Axis []string `help:"Only those of these axes."`
 	Runs int      `default:"5" help:"Runs of each at most; the first that notices is the last."`
 	Only string   `help:"Only those whose name contains this."`
-	Dir  string   `help:"Where everything of the runs is kept; nowhere if empty."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
 	return with(ctx, func(o torture.Options, dir string) error {
-		cfg := torture.PlantConfig{Options: o, Dir: dir, Keep: c.Dir, Runs: c.Runs}
+		cfg := torture.PlantConfig{Options: o, Dir: dir, Runs: c.Runs}
 		missed, err := torture.Planted(ctx, cfg, c.Axis, c.Only, os.Stdout)
 		if err == nil && missed > 0 {
 			err = fmt.Errorf("%d were never caught", missed)
