@@ -69,10 +69,15 @@ func (c *cluster) startRedis(ctx context.Context) error {
 		}
 		client := r.replica.Dial()
 		defer client.Close()
-		for said := ""; !strings.Contains(said, "master_link_status:up"); lasts(ctx, poll) {
-			if said, err = client.Info(ctx, "replication").Result(); ctx.Err() != nil {
-				return fmt.Errorf("the replica did not synchronize: %w", errors.Join(err, context.Cause(ctx)))
+		err := tries(ctx, startTimeout, poll, func(ctx context.Context) error {
+			said, err := client.Info(ctx, "replication").Result()
+			if err == nil && !strings.Contains(said, "master_link_status:up") {
+				err = errors.New("the replica did not synchronize")
 			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	_, err = c.db.Exec(ctx, engineTriggers)
@@ -184,22 +189,16 @@ const engineWait = 30 * time.Second
 
 // awaitEngine waits until the engine is as is wants it at every node, and asks for a state meanwhile where to is not "".
 func (c *cluster) awaitEngine(ctx context.Context, to string, is func(*engineState) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, engineWait)
-	defer cancel()
-	for {
+	return tries(ctx, engineWait, 20*poll, func(ctx context.Context) error {
 		all, err := c.engineIs(ctx)
 		if err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(s engineState) bool { return !is(&s) }) {
 			return nil
 		}
-		var refused error
 		if err == nil && to != "" {
-			refused = c.switchTo(ctx, to)
+			err = c.switchTo(ctx, to)
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("the engine is %+v: %w", all, errors.Join(err, refused, ctx.Err()))
-		}
-		lasts(ctx, 20*poll)
-	}
+		return errors.Join(fmt.Errorf("the engine is %+v", all), err)
+	})
 }
 
 // up brings the cluster to PERFORMANCE.
@@ -225,8 +224,8 @@ func (c *cluster) settleEngine(ctx context.Context) error {
 	if err := c.awaitEngine(ctx, "", (*engineState).shipped); err != nil {
 		c.wrong(history.Stuck, "", "not everything was shipped: %v", err)
 	}
-	if said := c.compare(ctx); said != "" {
-		c.wrong(history.Different, "", "a log and the memory of its owner are not equal: %s", said)
+	if err := c.compare(ctx); err != nil {
+		c.wrong(history.Different, "", "a log and the memory of its owner are not equal: %v", err)
 	}
 	if err := c.awaitEngine(ctx, "reliable", func(s *engineState) bool { return s.State == "RELIABLE" }); err != nil {
 		c.wrong(history.Stuck, "", "not every shard returned: %v", err)
@@ -246,23 +245,21 @@ func (c *cluster) settleEngine(ctx context.Context) error {
 
 // compare lets every node compare its logs with its memory until nothing is different, and says what is. Work that is under way
 // meanwhile may look like a difference.
-func (c *cluster) compare(ctx context.Context) (different string) {
+func (c *cluster) compare(ctx context.Context) (err error) {
 	for _, n := range c.nodes[:2] {
-		for until := time.Now().Add(engineWait / 2); ctx.Err() == nil; lasts(ctx, 20*poll) {
+		err = errors.Join(err, tries(ctx, engineWait/2, 20*poll, func(ctx context.Context) error {
 			var r struct {
 				Equal, Different int
 				Differences      []json.RawMessage
 			}
 			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
-			if err == nil && r.Different == 0 {
-				break
+			if err == nil && r.Different > 0 {
+				err = fmt.Errorf("%s: %+v", n.id, r)
 			}
-			if time.Now().After(until) {
-				return fmt.Sprintf("%s: %+v %v", n.id, r, err)
-			}
-		}
+			return err
+		}))
 	}
-	return ""
+	return err
 }
 
 // outlastDoubt returns when nothing that was lost is in doubt any more, and some of it has been handed out again.

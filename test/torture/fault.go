@@ -178,6 +178,19 @@ func lasts(ctx context.Context, d time.Duration) {
 	}
 }
 
+// tries does something again and again until it succeeds, and returns its last error when it has no more time or ctx ends.
+func tries(ctx context.Context, patience, pause time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		lasts(ctx, pause)
+	}
+}
+
 // noRedis is what a gateway says that does not start because of Redis.
 const noRedis = "--redis cannot be used"
 

@@ -301,16 +301,12 @@ func stepClock(ctx context.Context, b *breaker) error {
 // setClock sets the store's clock, if need be once the database can be reached again. The run needs a clock that is right in the end,
 // also when it is given up.
 func (b *breaker) setClock(ctx context.Context, by time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	shift := history.Shift{From: time.Since(b.began), By: by}
 	statement := fmt.Sprintf(`CREATE OR REPLACE FUNCTION store_millis() RETURNS bigint LANGUAGE sql VOLATILE AS
 		'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + (%d)'`, by.Milliseconds())
-	for err := b.exec(ctx, statement); err != nil; err = b.exec(ctx, statement) {
-		if ctx.Err() != nil {
-			return fmt.Errorf("set the store's clock: %w", err)
-		}
-		lasts(ctx, 5*poll)
+	if err := tries(ctx, startTimeout, 5*poll, func(ctx context.Context) error { return b.exec(ctx, statement) }); err != nil {
+		return fmt.Errorf("set the store's clock: %w", err)
 	}
 	shift.To = time.Since(b.began)
 	b.note("the store's clock is ahead by %v", by)
@@ -362,10 +358,8 @@ func moveShards(ctx context.Context, b *breaker) error {
 		_ = b.exec(ctx, strings.Join(set, "; ")) // another fault may have the database down
 		return b.between(50*time.Millisecond, 700*time.Millisecond)
 	})
-	for b.exec(ctx, `UPDATE shard SET pinned_node = ''`) != nil && ctx.Err() == nil {
-		lasts(ctx, 5*poll)
-	}
-	b.note("no more")
+	err := tries(ctx, startTimeout, 5*poll, func(ctx context.Context) error { return b.exec(ctx, `UPDATE shard SET pinned_node = ''`) })
+	b.note("no more: %v", err)
 	return nil
 }
 
