@@ -35,14 +35,14 @@ type Conn struct {
 	broken         atomic.Bool   // the writer gave up; see breakOff
 	dead           chan struct{} // closed by fail
 	leaving        chan struct{} // closed by Leave
-	unsubscribedAt time.Time     // the reader's: when it last ended a subscription that nobody has
+	leave          sync.Once
+	unsubscribedAt time.Time // the reader's: when it last ended a subscription that nobody has
 
 	mu       sync.Mutex           // guards what follows; no I/O beneath it
 	err      error                // why it is dead
 	parting  error                // why it is about to be: a goodbye is on its way
 	writeErr error                // why the writer gave up
 	retired  bool                 // takes no new calls, ends with the last one
-	left     bool                 // leaving is closed
 	pending  map[uint64]*exchange // by the id of each call; nil when dead
 	unwanted int                  // pending exchanges without a slot; see disown
 	subs     map[string]Sub       // live here, by id as the other side writes it; nil when dead
@@ -236,14 +236,7 @@ func (c *Conn) Unsubscribe(id string) {
 }
 
 // Leave asks whoever keeps this connection to replace it.
-func (c *Conn) Leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.left {
-		c.left = true
-		close(c.leaving)
-	}
-}
+func (c *Conn) Leave() { c.leave.Do(func() { close(c.leaving) }) }
 
 // Leaving is closed by Leave.
 func (c *Conn) Leaving() <-chan struct{} { return c.leaving }

@@ -1,6 +1,7 @@
 package rpcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,22 +173,19 @@ func (k *Kept) Latest() *Conn {
 func (k *Kept) Live(session uint64) (*Conn, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	why := k.final
 	switch {
-	case k.final != nil:
-		return nil, &NotSentError{Err: k.final}
-	case k.cur == nil || !k.cur.Alive():
-		return nil, &NotSentError{Err: k.reasonLocked()}
+	case why != nil:
+	case k.cur == nil:
+		why = k.why
+	case !k.cur.Alive():
+		why = cmp.Or(k.why, k.cur.Err())
 	case session != 0 && k.cur.Session != session:
-		return nil, &NotSentError{Err: errNewSession}
+		why = errNewSession
+	default:
+		return k.cur, nil
 	}
-	return k.cur, nil
-}
-
-func (k *Kept) reasonLocked() error {
-	if k.why == nil {
-		return k.cur.Err()
-	}
-	return k.why
+	return nil, &NotSentError{Err: why}
 }
 
 // Acquire returns the live connection, waiting for one. Its error has that of the last

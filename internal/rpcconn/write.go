@@ -44,30 +44,23 @@ func (c *Conn) writeBurst(t *exchange) error {
 	deadline := now.Add(c.cfg.WriteTimeout)
 	c.ws.SetWriteDeadline(deadline)
 	c.cork.Hold()
-	for bytes := 0; t != nil; t = c.nextExchange(bytes) {
+	for bytes := 0; t != nil; {
 		t.sentAt = now
-		if !t.state.CompareAndSwap(queued, sent) {
-			continue // withdrawn
+		if t.state.CompareAndSwap(queued, sent) { // else it was withdrawn
+			if err := c.ws.WriteMessage(websocket.TextMessage, t.frame); err != nil {
+				return err
+			}
+			bytes += len(t.frame)
 		}
-		if err := c.ws.WriteMessage(websocket.TextMessage, t.frame); err != nil {
-			return err
+		t = nil
+		if bytes < burstBytes {
+			select {
+			case t = <-c.queue:
+			default:
+			}
 		}
-		bytes += len(t.frame)
 	}
 	return c.cork.Release(deadline)
-}
-
-// nextExchange takes the next message of a burst that has bytes so far.
-func (c *Conn) nextExchange(bytes int) *exchange {
-	if bytes >= burstBytes {
-		return nil
-	}
-	select {
-	case t := <-c.queue:
-		return t
-	default:
-		return nil
-	}
 }
 
 // breakOff leaves the end to the reader: the other side may have said why it closed, and
