@@ -167,9 +167,9 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	n := &l.noticed
 	res := &result.Run{
 		Command: "restart", Started: l.meter.start.UTC(), Targets: l.URLs, Seconds: measured.Seconds(),
-		Opened: int64(len(l.clients)) + n.opened.Load(), Lost: n.lost.all(), // before the clients are closed, as the rest
+		Opened: int64(len(l.clients)) + n.count(connected), Lost: n.lost.all(), // before the clients are closed, as the rest
 		Restart: &result.Restart{
-			Closed: n.closed.Load(), Drained: n.drained.Load(), Opened: n.opened.Load(), Failures: n.failures.Load(), Repeated: n.repeated.all(),
+			Closed: n.count("closed"), Drained: n.count(draining), Opened: n.count(connected), Failures: n.count(notConnected), Repeated: n.repeated.all(),
 		},
 		Load: result.Load{
 			Connections: l.Clients, Inflight: 1, Rate: l.Rate, Signers: l.Signers.Count, SignerBase: l.Signers.Base, Duration: measured.Seconds(),
@@ -279,12 +279,17 @@ func whyRefused(err error) string {
 	return err.Error()
 }
 
-// noticed is what clients noticed of their connections. It is their log, and counts.
-type noticed struct {
-	closed, drained, opened, failures atomic.Int64
+// noticed is what clients noticed of their connections: it counts the lines of their log.
+type noticed struct{ lines, lost, repeated tallies }
 
-	lost, repeated tallies
-}
+// The lines of package client that are counted as they are.
+const (
+	draining     = "gateway is draining"
+	connected    = "connected"
+	notConnected = "not connected"
+)
+
+func (n *noticed) count(line string) int64 { return n.lines.all()[line] }
 
 func (n *noticed) logger() *slog.Logger { return slog.New(counter{n}) }
 
@@ -301,19 +306,14 @@ func (c counter) Handle(_ context.Context, r slog.Record) error {
 	for a := range r.Attrs {
 		attrs[a.Key] = a.Value
 	}
+	c.lines.add(r.Message)
 	switch r.Message {
 	case "connection lost":
 		err, _ := attrs["error"].Any().(error)
 		c.lost.add(reason(err))
 		if closed, ok := errors.AsType[*goclient.CloseError](err); ok && closed.Code == wire.CloseServiceRestart {
-			c.closed.Add(1)
+			c.lines.add("closed")
 		}
-	case "gateway is draining":
-		c.drained.Add(1)
-	case "connected":
-		c.opened.Add(1)
-	case "not connected":
-		c.failures.Add(1)
 	case "trying again": // a try that was not the last
 		c.repeated.add(attrs["reason"].String())
 	}

@@ -56,7 +56,7 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	l := startSteady(t, s)
 	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
 	expect.Check(t, g.Kill())
-	wait.Until(t, "the clients have noticed", func() bool { return result.Sum(l.noticed.lost.all()) == 3 && l.noticed.failures.Load() > 3 })
+	wait.Until(t, "the clients have noticed", func() bool { return result.Sum(l.noticed.lost.all()) == 3 && l.noticed.count(notConnected) > 3 })
 	r := l.Stop(t.Context())
 	if r.Refused["not sent: no gateway in time"] == 0 || result.Sum(r.Lost) != 3 || r.Opened != 3 {
 		t.Errorf("%+v; want requests that found no gateway, and the three connections lost", r)

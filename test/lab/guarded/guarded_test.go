@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"noncegate/test/lab/expect"
 )
 
 // victimEnv makes the test binary open a room, start programs in it, say which, and wait.
@@ -34,13 +36,9 @@ const testTimeout = 30 * time.Second
 func open(t *testing.T) *Room {
 	t.Helper()
 	r, err := Open("guardedtest", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, r.Close())
 		if _, err := os.Stat(r.Dir()); !os.IsNotExist(err) {
 			t.Errorf("the directory is left behind: %v", err)
 		}
@@ -52,9 +50,7 @@ func open(t *testing.T) *Room {
 func start(t *testing.T, r *Room, script string) *Process {
 	t.Helper()
 	p, err := r.Start("log", nil, "/bin/sh", "-c", script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	for deadline := time.Now().Add(testTimeout); !strings.HasSuffix(p.Log(), "up\n"); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the program is not up, but says %q", p.Log())
@@ -66,9 +62,7 @@ func start(t *testing.T, r *Room, script string) *Process {
 func TestEndAsksAndThenKillsAlsoWhatStandsStill(t *testing.T) {
 	r := open(t)
 	p := start(t, r, `trap 'echo asked; exit' TERM; echo up; while :; do sleep 0.01; done`)
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, p.Signal(syscall.SIGSTOP))
 	if err := p.End(syscall.SIGTERM, testTimeout); err != nil || p.LogTail(1000) != "up\nasked" {
 		t.Errorf("%v; it said %q, want that it was asked", err, p.LogTail(1000))
 	}
@@ -78,9 +72,7 @@ func TestEndAsksAndThenKillsAlsoWhatStandsStill(t *testing.T) {
 	}
 	left := start(t, r, "echo up; exec sleep 1000")
 	for range 2 {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		expect.Check(t, r.Close())
 	}
 	<-left.Exited()
 	if _, err := r.Start("log", nil, "/bin/sh"); err == nil {
@@ -110,20 +102,14 @@ func TestNothingOutlivesAKilledProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), victimEnv+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
+	expect.Must(t, cmd.Start())
 	var first, second int
 	var dir string
 	_, err = fmt.Fscan(bufio.NewReader(out), &first, &second, &dir)
 	cmd.Process.Kill()
 	cmd.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	// The guard belongs to nobody now, so there is nothing to wait on but what it leaves: first no process, then no directory.
 	for deadline := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
 		_, statErr := os.Stat(dir)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"noncegate/test/lab/expect"
 )
 
 func TestAPortIsGivenToOneCallerWhoCanListenOnIt(t *testing.T) {
@@ -18,9 +20,7 @@ func TestAPortIsGivenToOneCallerWhoCanListenOnIt(t *testing.T) {
 		return
 	}
 	port, err := FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, err)
 	if err := reserve(port); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("the port was given again: %v", err)
 	}
@@ -31,11 +31,7 @@ func TestAPortIsGivenToOneCallerWhoCanListenOnIt(t *testing.T) {
 	}
 	for range 2 { // a server that is started again, too
 		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := ln.Close(); err != nil {
-			t.Fatal(err)
-		}
+		expect.Must(t, err)
+		expect.Must(t, ln.Close())
 	}
 }
