@@ -33,21 +33,20 @@ type server struct {
 	readBuffer int         // bytes
 	log        *durableLog // which has a request before it is answered; nil: none
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	conns  map[*websocket.Conn]struct{}
-	wg     sync.WaitGroup // those that serve conns
+	serving sync.RWMutex // read-locked by each connection
 }
 
 // serveOn serves /ws on ln until ctx ends; then nothing of the server is left.
 func (s *server) serveOn(ctx context.Context, ln net.Listener) error {
 	defer s.close()
+	ctx, end := context.WithCancel(ctx)
+	defer end() // before close
 	if s.log != nil {
 		ln = coalescingListener{ln, s.log.await}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", s)
-	srv := &http.Server{Handler: mux}
+	srv := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -57,49 +56,22 @@ func (s *server) serveOn(ctx context.Context, ln net.Listener) error {
 
 // ServeHTTP is one connection, from upgrade to end.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.serving.RLock()
+	defer s.serving.RUnlock()
 	up := websocket.Upgrader{ReadBufferSize: s.readBuffer, WriteBufferSize: bufferBytes}
 	conn, err := up.Upgrade(w, r, nil)
 	if err != nil {
 		return // Upgrade has answered
 	}
 	defer conn.Close()
-	if s.add(conn) {
-		defer s.remove(conn)
-		s.serve(conn)
-	}
+	defer context.AfterFunc(r.Context(), func() { conn.Close() })()
+	s.serve(conn)
 }
 
-// add reports whether the connection may be served: the server is not closed.
-func (s *server) add(conn *websocket.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	if s.conns == nil {
-		s.conns = make(map[*websocket.Conn]struct{})
-	}
-	s.conns[conn] = struct{}{}
-	s.wg.Add(1)
-	return true
-}
-
-func (s *server) remove(conn *websocket.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, conn)
-	s.wg.Done()
-}
-
-// close ends all connections, waits for them, and closes the backend.
+// close waits for all connections, which have been told to end, and closes the backend.
 func (s *server) close() {
-	s.mu.Lock()
-	s.closed = true
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
-	s.wg.Wait()
+	s.serving.Lock()
+	defer s.serving.Unlock()
 	s.backend.close()
 	if s.log != nil {
 		s.log.close()
