@@ -12,6 +12,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
+	"noncegate/test/lab/expect"
 )
 
 // pipeQueue is a queue on a pipe: a write blocks until the test reads it.
@@ -29,6 +30,15 @@ func onPipe(t *testing.T, cfg *Config, test func(t *testing.T, q *Queue, client 
 		test(t, q, client)
 		checkEmpty(t, q)
 	})
+}
+
+// readFrames reads so many.
+func readFrames(t *testing.T, client net.Conn, n int) {
+	t.Helper()
+	for range n {
+		_, err := readFrame(client)
+		expect.Must(t, err)
+	}
 }
 
 // wantFrames reads these frames, each as its opcode and payload.
@@ -109,11 +119,7 @@ func TestReadsResumeBelowTheLowMarkAndTheAlarmIsGone(t *testing.T) {
 		readable := make(chan bool)
 		go func() { readable <- q.WaitReadable() }()
 		synctest.Wait()
-		for range 12 {
-			if _, err := readFrame(client); err != nil {
-				t.Fatal(err)
-			}
-		}
+		readFrames(t, client, 12)
 		if !<-readable {
 			t.Error("closed instead of resumed")
 		}

@@ -84,11 +84,7 @@ func TestWhatALargeAnswerHoldsIsGivenBackWhenItWasWritten(t *testing.T) {
 		if n := written.Load(); n != 0 {
 			t.Errorf("%d were told to be written while the client reads nothing", n)
 		}
-		for range 3 {
-			if _, err := readFrame(client); err != nil {
-				t.Fatal(err)
-			}
-		}
+		readFrames(t, client, 3)
 		synctest.Wait()
 		if n := written.Load(); n != 2 {
 			t.Errorf("%d were told to be written, want 2", n)
@@ -119,18 +115,12 @@ func TestNotificationsHaveABoundOfTheirOwn(t *testing.T) {
 			t.Errorf("%d notifications of 100 bytes were taken, want 10 with 1000 bytes", taken)
 		}
 		send(t, q, sized(100)) // a reply is no notification
-		for range taken + 1 {
-			if _, err := readFrame(client); err != nil {
-				t.Fatal(err)
-			}
-		}
+		readFrames(t, client, taken+1)
 		synctest.Wait()
 		if !q.Notify(sized(90), 90) {
 			t.Error("none is taken after all were written")
 		}
-		if _, err := readFrame(client); err != nil {
-			t.Fatal(err)
-		}
+		readFrames(t, client, 1)
 		synctest.Wait()
 		q.Kill(errors.New("enough"))
 		synctest.Wait()

@@ -2,8 +2,6 @@ package ws
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -119,16 +117,6 @@ func (g *gateway) speakOf(h *dialect) *gateway {
 	other.address, stop = inprocess.Serve(g.TB, &http.Server{Handler: h, ConnState: g.srv.ConnState, ConnContext: g.srv.ConnContext})
 	g.Cleanup(stop)
 	return &other
-}
-
-// post asks by POST, and returns the answer and what was said.
-func (g *gateway) post(body string) (*http.Response, string) {
-	g.Helper()
-	response, err := http.Post("http://"+g.address, "application/json", strings.NewReader(body))
-	must(g.TB, err)
-	text, err := io.ReadAll(response.Body)
-	must(g.TB, errors.Join(err, response.Body.Close()))
-	return response, string(text)
 }
 
 func TestADialectIsServedAsTheProtocolIs(t *testing.T) {

@@ -13,14 +13,12 @@ import (
 )
 
 func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
-	farewell := func(code int) func(*gateway, *client) {
-		return func(_ *gateway, c *client) {
-			must(t, c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(patience)))
-			c.closed()
-		}
-	}
 	for reason, end := range map[string]func(g *gateway, c *client){
-		"client": farewell(wire.CloseServiceRestart), // a client may say any code
+		"client": func(_ *gateway, c *client) { // which may say any code
+			farewell := websocket.FormatCloseMessage(wire.CloseServiceRestart, "")
+			must(t, c.conn.WriteControl(websocket.CloseMessage, farewell, time.Now().Add(patience)))
+			c.closed()
+		},
 		"protocol": func(_ *gateway, c *client) {
 			_, err := c.conn.NetConn().Write([]byte{0x81, 0x00}) // not masked
 			must(t, err)

@@ -14,20 +14,23 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
+	"noncegate/test/lab/inprocess"
 )
 
-// postAs posts as somebody, and returns the status and what was said.
-func (g *gateway) postAs(who, body string) (status int, said string) {
+// post asks by POST, and returns the answer and what was said.
+func (g *gateway) post(body string) (*http.Response, string) { g.Helper(); return g.postAs("", body) }
+
+// postAs is post under a name.
+func (g *gateway) postAs(who, body string) (*http.Response, string) {
 	g.Helper()
 	r, err := http.NewRequest(http.MethodPost, "http://"+g.address+"/eth/1", strings.NewReader(body))
 	must(g.TB, err)
-	r.Header.Set("Authorization", "Bearer "+who)
+	r.Header = inprocess.As(who)
 	response, err := http.DefaultClient.Do(r)
 	must(g.TB, err)
-	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
-	must(g.TB, err)
-	return response.StatusCode, string(text)
+	must(g.TB, errors.Join(err, response.Body.Close()))
+	return response, string(text)
 }
 
 func TestEachLoginByPostIsAuditedOnceASocket(t *testing.T) {
@@ -41,8 +44,8 @@ func TestEachLoginByPostIsAuditedOnceASocket(t *testing.T) {
 		if who == "eve" {
 			want = http.StatusUnauthorized
 		}
-		if status, said := at.postAs(who, `{"jsonrpc":"2.0","id":1,"method":"say"}`); status != want {
-			t.Fatalf("%s: %d %s", who, status, said)
+		if answer, said := at.postAs(who, `{"jsonrpc":"2.0","id":1,"method":"say"}`); answer.StatusCode != want {
+			t.Fatalf("%s: %s %s", who, answer.Status, said)
 		}
 	}
 	must(t, log.Stop(context.Background()))

@@ -149,14 +149,11 @@ func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
 func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
 	_, g, at := speaking(t, receiveBytes, letIn("hostile", "worker"))
 	body := `{"jsonrpc":"2.0","id":"1","method":"say","params":["` + strings.Repeat("x", 60<<10) + `"]}`
-	post := func(name string) *http.Request {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at.address, strings.NewReader(body))
-		must(t, err)
-		r.Header = inprocess.As(name)
-		return r
-	}
+	r, err := http.NewRequest(http.MethodPost, "http://"+at.address, strings.NewReader(body))
+	must(t, err)
+	r.Header = inprocess.As("hostile")
 	var wire bytes.Buffer
-	must(t, post("hostile").Write(&wire))
+	must(t, r.Write(&wire))
 	for range 12 {
 		conn, err := net.Dial("tcp", at.address)
 		must(t, err)
@@ -167,10 +164,7 @@ func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
 	most := (384 << 10) / int64(len(body))
 	g.awaitReceiving(most, int64(len(body)), 12-int(most))
 	for range 3 {
-		response, err := http.DefaultClient.Do(post("worker"))
-		must(t, err)
-		must(t, response.Body.Close())
-		if response.StatusCode != http.StatusOK {
+		if response, _ := at.postAs("worker", body); response.StatusCode != http.StatusOK {
 			t.Errorf("the other principal is answered %s", response.Status)
 		}
 	}

@@ -54,7 +54,8 @@ func TestAListIsLinesOrOneTextAndEachPlaceReplacesWeakerOnes(t *testing.T) {
 		"one text": {file: "chain: eip155:1=ws://a:8546, https://b, eip155:10=https://c\n" +
 			"chain-finality: finalized,eip155:10=64\nchain-window: 8,eip155:1:0x5290*=64\n", want: two},
 		"the environment": {env: map[string]string{
-			"CHAIN": "eip155:1=ws://a:8546,https://b,eip155:10=https://c", "CHAIN_FINALITY": "finalized,eip155:10=64", "CHAIN_WINDOW": "8,eip155:1:0x5290*=64",
+			"CHAIN":          "eip155:1=ws://a:8546,https://b,eip155:10=https://c",
+			"CHAIN_FINALITY": "finalized,eip155:10=64", "CHAIN_WINDOW": "8,eip155:1:0x5290*=64",
 		}, want: two},
 		"the environment over the file": {file: weaker, env: map[string]string{"CHAIN": "eip155:6=http://environment"},
 			want: chainSettings{[]string{"eip155:6=http://environment"}, []string{"finalized"}, []string{"5"}}},

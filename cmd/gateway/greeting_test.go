@@ -80,11 +80,8 @@ func TestTheFirstCallCanBePasted(t *testing.T) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-}
-
-func TestTheFirstCallNamesAConfiguredChain(t *testing.T) {
 	c := ChainConfig{Chain: []string{"eip155:11155111=ws://a", "eip155:10=ws://b"}}
 	if got := firstCall("ws", "127.0.0.1:80", false, c.exampleChain()); !strings.Contains(got, `"signer":"eip155:11155111:0x`) {
-		t.Error(got)
+		t.Errorf("with chains: %s", got)
 	}
 }

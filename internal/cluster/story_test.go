@@ -29,7 +29,9 @@ func TestStories(t *testing.T) {
 			if hosts == nil {
 				hosts = []string{"a"}
 			}
-			s := &story{world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*nonce.Op{}, whole: map[*nonce.Op]bool{}}
+			s := &story{
+				world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*nonce.Op{}, whole: map[*nonce.Op]bool{},
+			}
 			script.Play(s.step)
 		})
 	})
@@ -189,7 +191,8 @@ var steps = map[string]*stepDo{
 		tellOf(s.peers[a[0]], a[1], a[2], int64(s.number(a[3])), strings.Join(a[4:], " "))
 	}),
 	"say": quiet(3, func(s *story, a []string) {
-		s.peers[a[0]].Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":%s}}`, a[1], strings.Join(a[2:], " "))
+		event := strings.Join(a[2:], " ")
+		s.peers[a[0]].Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":%s}}`, a[1], event)
 	}),
 	"cut": quiet(1, func(s *story, a []string) { s.peers[a[0]].Cut() }),
 	"close": {2, func(s *story, a []string) string {
@@ -344,7 +347,8 @@ func came(op *nonce.Op) any {
 		Earlier          []*nonce.Earlier
 		Offer            *nonce.Offer
 	}{
-		op.Nonces, op.Attempts, op.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft, op.Hashes, op.Replaced, op.Floor, op.Next, op.Before, op.Earlier, op.Offer,
+		op.Nonces, op.Attempts, op.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft,
+		op.Hashes, op.Replaced, op.Floor, op.Next, op.Before, op.Earlier, op.Offer,
 	}
 }
 

@@ -20,14 +20,14 @@ func TestABucketLetsABurstThroughAndThenItsRate(t *testing.T) {
 		at   float64
 		wait time.Duration // 0: it is granted; below 0: it never will be
 	}
-	ten, wider := Rate{PerSecond: 10, Burst: 5}, Rate{PerSecond: 100, Burst: 10}
+	ten, narrow, wider := Rate{PerSecond: 10, Burst: 5}, Rate{PerSecond: 100, Burst: 1}, Rate{PerSecond: 100, Burst: 10}
 	for name, steps := range map[string][]step{
 		"a burst":                 {{ten, 1, 0, 0}, {ten, 4, 0, 0}, {ten, 1, 0, 100 * time.Millisecond}},
 		"a refusal costs nothing": {{ten, 5, 0, 0}, {ten, 1, 0, 100 * time.Millisecond}, {ten, 1, 0, 100 * time.Millisecond}, {ten, 1, 0.1, 0}},
 		"several at once":         {{ten, 5, 0, 0}, {ten, 3, 0.1, 200 * time.Millisecond}, {ten, 3, 0.3, 0}},
 		"a long pause":            {{ten, 5, 0, 0}, {ten, 6, 1000, -1}, {ten, 5, 1000, 0}},
-		"no limit meanwhile":      {{Rate{PerSecond: 1, Burst: 1}, 1, 0, 0}, {Rate{}, 1000, 0, 0}, {Rate{PerSecond: 100, Burst: 1}, 1, 0, 10 * time.Millisecond}},
-		"a wider one has to fill": {{Rate{PerSecond: 100, Burst: 1}, 1, 0, 0}, {wider, 10, 1, 90 * time.Millisecond}, {wider, 10, 1.1, 0}},
+		"no limit meanwhile":      {{narrow, 1, 0, 0}, {Rate{}, 1000, 0, 0}, {narrow, 1, 0, 10 * time.Millisecond}},
+		"a wider one has to fill": {{narrow, 1, 0, 0}, {wider, 10, 1, 90 * time.Millisecond}, {wider, 10, 1.1, 0}},
 	} {
 		var b bucket
 		for i, s := range steps {
