@@ -102,39 +102,68 @@ func TestThatTheFirstHeartbeatFailsIsTheError(t *testing.T) {
 	}
 }
 
-// TestALeaseIsKeptThroughAnOutage that is longer than it.
-func TestALeaseIsKeptThroughAnOutage(t *testing.T) {
-	l := &leases{fail: func(beat int) error {
-		if beat > 2 && beat < 20 {
-			return errors.New("away")
-		}
-		return nil
-	}}
-	kept(t, l, func(_ *Keeper, renewed *renewals, lost chan error) {
-		wait(12 * time.Second)
-		if got := renewed.len(); got < 5 || len(lost) > 0 {
-			t.Errorf("renewed %d times, lost %d", got, len(lost))
-		}
-		if away := l.at[20].Sub(l.at[2]); away <= ttl {
-			t.Errorf("the outage was %v, no longer than the lease", away)
-		}
-	})
+// TestWhatAHeartbeatThatFailsDoes: the counter is that of heartbeats that arrived.
+func TestWhatAHeartbeatThatFailsDoes(t *testing.T) {
+	away := errors.New("away")
+	for name, test := range map[string]struct {
+		fail           func(l *leases, beat int) error
+		after          time.Duration
+		renewed, beats int // at least; exactly, if it is lost
+		lost           error
+	}{
+		"an outage that is longer than the lease": {func(l *leases, beat int) error {
+			if beat > 2 && time.Since(l.at[1]) < 2*ttl {
+				return away
+			}
+			return nil
+		}, 12 * time.Second, 5, 6, nil},
+		"two are lost, and the third comes before the lease ends": {func(_ *leases, beat int) error {
+			if beat == 2 || beat == 3 {
+				return away
+			}
+			return nil
+		}, ttl - time.Millisecond, 2, 4, nil},
+		"the answer of one is lost, so that the counter rises by two": {func(l *leases, beat int) error {
+			if beat == 3 {
+				l.counter++
+				return away
+			}
+			return nil
+		}, 5 * time.Second, 5, 6, nil},
+		"the counter is as it was: the store went back":         {fallsAt5(1), time.Minute, 4, 5, ErrWentBack},
+		"the counter is lower than it was: the store went back": {fallsAt5(3), time.Minute, 4, 5, ErrWentBack},
+		"a later start of the node": {func(_ *leases, beat int) error {
+			if beat == 3 {
+				return ErrSuperseded
+			}
+			return nil
+		}, time.Minute, 2, 3, ErrSuperseded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &leases{}
+			l.fail = func(beat int) error { return test.fail(l, beat) }
+			kept(t, l, func(_ *Keeper, renewed *renewals, lost chan error) {
+				wait(test.after)
+				exactly := renewed.len() == test.renewed && len(l.at) == test.beats
+				if renewed.len() < test.renewed || len(l.at) < test.beats || test.lost != nil && !exactly {
+					t.Errorf("renewed %d times by %d heartbeats, want %d by %d", renewed.len(), len(l.at), test.renewed, test.beats)
+				}
+				if test.lost == nil && len(lost) > 0 || test.lost != nil && (len(lost) != 1 || !errors.Is(<-lost, test.lost)) {
+					t.Errorf("lost %d times, want %v", len(lost), test.lost)
+				}
+			})
+		})
+	}
 }
 
-// TestTwoHeartbeatsMayBeLost: the third comes before the lease ends.
-func TestTwoHeartbeatsMayBeLost(t *testing.T) {
-	l := &leases{fail: func(beat int) error {
-		if beat == 2 || beat == 3 {
-			return errors.New("lost")
+// fallsAt5 has the fifth heartbeat find a counter that is so much lower.
+func fallsAt5(by int64) func(*leases, int) error {
+	return func(l *leases, beat int) error {
+		if beat == 5 {
+			l.counter -= by
 		}
 		return nil
-	}}
-	kept(t, l, func(_ *Keeper, renewed *renewals, _ chan error) {
-		wait(ttl - time.Millisecond)
-		if renewed.len() < 2 {
-			t.Errorf("renewed %d times before the lease ended", renewed.len())
-		}
-	})
+	}
 }
 
 func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
@@ -186,59 +215,6 @@ func (h *hung) Renew(ctx context.Context, of Holder, ttl time.Duration) (Renewal
 		h.took = time.Since(began)
 	}
 	return Renewal{}, ctx.Err()
-}
-
-func TestACounterThatDoesNotRiseMeansThatTheStoreWentBack(t *testing.T) {
-	for name, fall := range map[string]int64{"equal": 1, "lower": 3} {
-		t.Run(name, func(t *testing.T) {
-			l := &leases{}
-			l.fail = func(beat int) error {
-				if beat == 5 {
-					l.counter -= fall
-				}
-				return nil
-			}
-			kept(t, l, func(_ *Keeper, renewed *renewals, lost chan error) {
-				wait(time.Minute)
-				if len(lost) != 1 || !errors.Is(<-lost, ErrWentBack) || renewed.len() != 4 || len(l.at) != 5 {
-					t.Errorf("%d heartbeats, %d of them followed", len(l.at), renewed.len())
-				}
-			})
-		})
-	}
-}
-
-// TestACounterMayRiseByMore: the answer of a heartbeat was lost.
-func TestACounterMayRiseByMore(t *testing.T) {
-	l := &leases{}
-	l.fail = func(beat int) error {
-		if beat == 3 {
-			l.counter++
-			return errors.New("the answer was lost")
-		}
-		return nil
-	}
-	kept(t, l, func(_ *Keeper, renewed *renewals, lost chan error) {
-		wait(5 * time.Second)
-		if len(lost) > 0 || renewed.len() != 5 {
-			t.Errorf("lost %d, renewed %d times", len(lost), renewed.len())
-		}
-	})
-}
-
-func TestALaterStartOfTheNodeEndsTheHeartbeat(t *testing.T) {
-	l := &leases{fail: func(beat int) error {
-		if beat == 3 {
-			return ErrSuperseded
-		}
-		return nil
-	}}
-	kept(t, l, func(_ *Keeper, _ *renewals, lost chan error) {
-		wait(time.Minute)
-		if len(lost) != 1 || !errors.Is(<-lost, ErrSuperseded) || len(l.at) != 3 {
-			t.Errorf("%d heartbeats", len(l.at))
-		}
-	})
 }
 
 func TestStopWaitsForAHeartbeatUnderWayAndMayBeCalledTwice(t *testing.T) {

@@ -53,11 +53,6 @@ const (
 			EXECUTE format('INSERT INTO %1$I OVERRIDING SYSTEM VALUE TABLE new.%1$I', t);
 		END LOOP;
 		PERFORM setval(c.oid, 1, false) FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'S' AND relname <> 'noncegate_migration_id_seq'; END $$`
-	// wholeState is of all rows, sequences, functions, and relations with their columns.
-	wholeState = `SELECT concat_ws(E'\n', schema_to_xml('public', true, false, ''), (SELECT string_agg(concat_ws(' ', sequencename, start_value, last_value), E'\n' ORDER BY sequencename) FROM pg_sequences),
-		(SELECT string_agg(pg_get_functiondef(oid), E'\n' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
-		(SELECT string_agg(concat_ws(' ', relname, relkind, reloptions, attname, atttypid, attnotnull, attidentity), E'\n' ORDER BY relname, attnum)
-			FROM pg_class c JOIN pg_attribute a ON attrelid = c.oid WHERE relnamespace = 'public'::regnamespace))`
 )
 
 // renewed are the URLs of databases of two shards as they were when they were new, which no test uses.
@@ -105,36 +100,6 @@ func run(t *testing.T, url, statement string) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestADatabaseThatIsRenewedIsAsItWas: on what other tests rest, after rules that write to each table.
-func TestADatabaseThatIsRenewedIsAsItWas(t *testing.T) {
-	t.Parallel()
-	url := newShards(t)
-	state := func() (all string) {
-		if err := dial(t, url).QueryRow(t.Context(), wholeState).Scan(&all); err != nil {
-			t.Fatal(err)
-		}
-		return all
-	}
-	run(t, url, makeNew)
-	want := state()
-	for range 2 {
-		advance(t, url, 1000)
-		s, h, writes := ownedAt(t, url)
-		writes[0].History, writes[0].Requests, writes[0].DueAt = []nonce.Past{{Attempt: 1}}, []nonce.Request{{ID: "r"}}, 1
-		applies(t, s, h, writes...)
-		if err := errors.Join(s.RememberNames(t.Context(), []string{"p"}), s.Pin(t.Context(), 0, "a")); err != nil {
-			t.Fatal(err)
-		}
-		if state() == want {
-			t.Fatal("nothing was written")
-		}
-		run(t, url, makeNew)
-		if got := state(); got != want {
-			t.Fatalf("the database is %s\nand was %s", got, want)
-		}
 	}
 }
 
