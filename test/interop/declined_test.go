@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/interop/npm"
 )
 
 // decline is one way in which a node, or what stands before it, declines a transaction.
@@ -72,7 +73,7 @@ type chainStatus struct {
 func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
 	all := declines(t)
 	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 2 * len(all)})
-	packages := wallets(t)
+	packages := get(npm.Folder(t.Context()))(t)
 	every(t, 200*time.Millisecond, sim.Commit)
 	for i, d := range all {
 		t.Run(d.What, func(t *testing.T) {

@@ -18,14 +18,8 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 
 	"noncegate/test/interop/chaintest"
-	"noncegate/test/lab/npmtest"
+	"noncegate/test/interop/npm"
 )
-
-// wallets is a folder with the packages.
-func wallets(t *testing.T) string {
-	t.Helper()
-	return get(npmtest.Folder(t.Context(), "wallets", os.DirFS("npm")))(t)
-}
 
 func keyOf(a chaintest.Account) string { return "0x" + hex.EncodeToString(crypto.FromECDSA(a.Key)) }
 
@@ -33,7 +27,7 @@ func keyOf(a chaintest.Account) string { return "0x" + hex.EncodeToString(crypto
 // transactions one after the other, three at once, a contract, its events, and blocks.
 func TestWalletsSendThroughTheGateway(t *testing.T) {
 	t.Parallel()
-	packages := wallets(t)
+	packages := get(npm.Folder(t.Context()))(t)
 	for _, library := range []string{"viem", "ethers"} {
 		for _, scheme := range []string{"ws", "http"} {
 			t.Run(library+" over "+scheme, func(t *testing.T) {
@@ -147,7 +141,7 @@ func TestCastSendsThroughTheGateway(t *testing.T) {
 func castProgram(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
-		return filepath.Join(wallets(t), "node_modules", "@foundry-rs", "cast-linux-amd64", "bin", "cast")
+		return filepath.Join(get(npm.Folder(t.Context()))(t), "node_modules", "@foundry-rs", "cast-linux-amd64", "bin", "cast")
 	}
 	path, err := exec.LookPath("cast")
 	if err != nil {

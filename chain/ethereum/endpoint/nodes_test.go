@@ -102,6 +102,12 @@ func hashOf(raw string) chain.Hash {
 	return address.Keccak256(bytes)
 }
 
+func (f *fakeNodes) locked(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
 func (*fakeNodes) Several() bool { return true }
 
 func (f *fakeNodes) ID() string { return chainID }
@@ -119,16 +125,19 @@ func (f *fakeNodes) Run(ctx context.Context, on func(chain.Head)) {
 	}
 }
 
-// finalFalls has the chain say that its final block fell, and waits until that was heard.
+// finalFalls has the chain say that its final block fell.
 func (f *fakeNodes) finalFalls() {
-	h := heardHead{chain.Head{Latest: chain.Block{Number: 2, Hash: chain.Hash{2}}, FinalFell: true}, make(chan struct{})}
-	f.heads <- h
-	<-h.heard
+	f.tell(chain.Head{Latest: chain.Block{Number: 2, Hash: chain.Hash{2}}, FinalFell: true})
 }
 
-// newHead has the chain tell of a block, and waits until that was heard.
+// newHead has the chain tell of a block.
 func (f *fakeNodes) newHead(number int64, uses ...chain.Use) {
-	h := heardHead{chain.Head{Latest: chain.Block{Number: number, Hash: chain.Hash{byte(number)}}, Uses: uses, Skipped: true}, make(chan struct{})}
+	f.tell(chain.Head{Latest: chain.Block{Number: number, Hash: chain.Hash{byte(number)}}, Uses: uses, Skipped: true})
+}
+
+// tell tells of a head, and waits until that was heard.
+func (f *fakeNodes) tell(head chain.Head) {
+	h := heardHead{head, make(chan struct{})}
 	f.heads <- h
 	<-h.heard
 }
@@ -217,11 +226,7 @@ func (f *fakeNodes) Send(ctx context.Context, raw []byte) chain.Verdict {
 // says makes the nodes answer each send so.
 func (f *fakeNodes) says(v chain.Verdict) { f.saysBy(func(chain.Tx) chain.Verdict { return v }) }
 
-func (f *fakeNodes) saysBy(say func(chain.Tx) chain.Verdict) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.send = say
-}
+func (f *fakeNodes) saysBy(say func(chain.Tx) chain.Verdict) { f.locked(func() { f.send = say }) }
 
 // given are the nonces of the transactions that the nodes were given.
 func (f *fakeNodes) given() []int64 {
@@ -244,23 +249,13 @@ func (f *fakeNodes) wantGiven(nonces ...int64) {
 }
 
 // at says how far an account is.
-func (f *fakeNodes) at(account string, st chain.Start) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.starts[account] = st
-}
+func (f *fakeNodes) at(account string, st chain.Start) { f.locked(func() { f.starts[account] = st }) }
 
 // goAway makes the nodes unreachable.
-func (f *fakeNodes) goAway() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = true
-}
+func (f *fakeNodes) goAway() { f.locked(func() { f.away = true }) }
 
 func (f *fakeNodes) answer(method string, say func(params string) (string, *rpcError, error)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.answers[method] = say
+	f.locked(func() { f.answers[method] = say })
 }
 
 func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *rpcError, error) {
@@ -320,19 +315,18 @@ func (f *fakeNodes) upstreamOf(params string) *upstream {
 }
 
 func (f *fakeNodes) askedFor(method string) (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, a := range f.asked {
-		if strings.HasPrefix(a, method+"[") {
-			n++
+	f.locked(func() {
+		for _, a := range f.asked {
+			if strings.HasPrefix(a, method+"[") {
+				n++
+			}
 		}
-	}
+	})
 	return n
 }
 
 // askedToBegin is how often the nodes were asked where an account begins.
-func (f *fakeNodes) askedToBegin() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.begun
+func (f *fakeNodes) askedToBegin() (n int) {
+	f.locked(func() { n = f.begun })
+	return n
 }

@@ -135,13 +135,9 @@ func (s *scene) step(command string, args []string) (shown []string) {
 	case "at":
 		s.nodes.at(ada, chain.Start{Latest: integer(rest[0]), Pending: integer(rest[1])})
 	case "used":
-		s.nodes.mu.Lock()
-		defer s.nodes.mu.Unlock()
-		s.nodes.mined[integer(rest[0])] = hashOf(s.transaction(rest))
+		s.nodes.locked(func() { s.nodes.mined[integer(rest[0])] = hashOf(s.transaction(rest)) })
 	case "alone":
-		s.nodes.mu.Lock()
-		defer s.nodes.mu.Unlock()
-		s.nodes.alone = true
+		s.nodes.locked(func() { s.nodes.alone = true })
 	case "away":
 		s.nodes.goAway()
 	case "block": // of which the count is known when it goes on

@@ -206,9 +206,7 @@ func TestAMistakeOfOursWhileASubscriptionIsOpenedIsToldToAllWhoWantIt(t *testing
 	close(let)
 	a.end(idA).wantError(t, wire.CodeInternal, "the gateway met an error of its own")
 	b.end(idB).wantError(t, wire.CodeUnavailable, "nothing happened")
-	g.nodes.mu.Lock()
-	g.nodes.opening = nil
-	g.nodes.mu.Unlock()
+	g.nodes.locked(func() { g.nodes.opening = nil })
 	b.subscribe(heads)
 }
 

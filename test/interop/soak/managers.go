@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
-	"embed"
+	_ "embed"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,15 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/interop/npm"
 	"noncegate/test/lab/guarded"
-	"noncegate/test/lab/npmtest"
 	"noncegate/test/lab/redistest"
 )
 
-//go:embed npm/package.json npm/package-lock.json npm/.npmrc
-var packages embed.FS
-
-//go:embed npm/managers.mjs
+//go:embed managers.mjs
 var managersProgram string
 
 // managers is where nonces come from when it is not a gateway: one process or server for
@@ -59,9 +55,7 @@ func startManagers(h *host, cfg Config, chain ground, proxies []*chaintest.Proxy
 var listens = regexp.MustCompile(`listens on (http://127\.0\.0\.1:\d+)`)
 
 func startNode(h *host, args ...string) *managers {
-	source, err := fs.Sub(packages, "npm")
-	h.must(err)
-	dir, err := npmtest.Folder(h.ctx, "soak", source)
+	dir, err := npm.Folder(h.ctx)
 	h.must(err)
 	room, err := guarded.Open("managers", nil)
 	h.must(err)
