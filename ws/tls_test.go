@@ -37,6 +37,7 @@ func closeTLS(t *testing.T, reads bool) {
 	mine, peer := net.Pipe()
 	defer mine.Close()
 	defer peer.Close()
+	must(t, peer.SetReadDeadline(time.Now().Add(time.Minute)))
 	config := ca.Client()
 	config.ServerName = "localhost"
 	conn, client := tls.Server(stuffed{mine}, files.TLS()), tls.Client(peer, config)
