@@ -106,7 +106,8 @@ export class Gateway {
    *   by whoever finds out, or its hold ends.
    *
    * `hold.signal` is aborted when the hold ends: send nothing after that. What is thrown before `fn` was
-   * called is that of {@link allocate}.
+   * called is that of {@link allocate}. When `fn` has returned and the mark fails, its error is thrown; where `fn`
+   * had recorded the hash, it does not matter and is not.
    */
   withNonce<T extends string | void>(signer: string, fn: (hold: NonceHold) => Promise<T>, options: NonceOptions = {}): Promise<T> {
     return withNonce(this, signer, fn, options)
