@@ -305,10 +305,7 @@ func TestEachAlertSaysWhatIsWrongAndWhereToRead(t *testing.T) {
 	}
 }
 
-var (
-	runbook = regexp.MustCompile(`^docs/([a-z]+)\.md#([a-z-]+)(?: \((.+)\))?$`)
-	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-)
+var runbook = regexp.MustCompile(`^docs/([a-z]+)\.md#([a-z-]+)(?: \((.+)\))?$`)
 
 // page is a page of the documentation.
 func page(t *testing.T, name string) string {
@@ -325,14 +322,11 @@ func leads(t *testing.T, line string) bool {
 	if to == nil {
 		return false
 	}
-	manual := page(t, to[1])
-	for _, at := range heading.FindAllStringSubmatchIndex(manual, -1) {
-		title := manual[at[2]:at[3]]
-		if strings.ReplaceAll(strings.ToLower(title), " ", "-") != to[2] {
-			continue
+	for section := range strings.SplitSeq(page(t, to[1]), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		if strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(title, "# ")), " ", "-") == to[2] {
+			return to[3] == "" || strings.Contains(text, "\n**"+to[3])
 		}
-		section, _, _ := strings.Cut(manual[at[1]:], "\n## ")
-		return to[3] == "" || strings.Contains(section, "\n**"+to[3])
 	}
 	return false
 }

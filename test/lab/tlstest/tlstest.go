@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func New(tb testing.TB, name string) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, key: newKey(tb)}
 	template := &x509.Certificate{
-		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: name},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -67,7 +68,7 @@ func (a *Authority) Issue(l Leaf) (cert, key []byte) {
 		l.Hosts = []string{"127.0.0.1", "::1", "localhost"}
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(a.tb), Subject: pkix.Name{CommonName: l.Name},
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: l.Name},
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: l.NotAfter,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -130,11 +131,10 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func serial(tb testing.TB) *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	expect.Must(tb, err)
-	return n
-}
+// serial is another number for each certificate.
+func serial() *big.Int { return big.NewInt(serials.Add(1)) }
+
+var serials atomic.Int64
 
 func write(tb testing.TB, dir, name string, data []byte) string {
 	file := filepath.Join(dir, name)
