@@ -60,7 +60,9 @@ func (c *adminCmd) ask(ctx context.Context, method, path string, question, v any
 		return err
 	}
 	dialer := net.Dialer{Timeout: adminDial}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: encryption, DisableKeepAlives: true}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: encryption, DisableKeepAlives: true,
+	}
 	answer, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return c.unanswered(method, connected.Load(), err)

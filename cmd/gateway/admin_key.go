@@ -53,7 +53,8 @@ func (g adminGuard) guard(private http.Handler) http.Handler {
 		case g.key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
 			private.ServeHTTP(w, r)
 		case !g.knows(r.Host):
-			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or by a name in --admin-hosts, or show the --admin-key: any page of a browser can make a name lead here"})
+			answerJSON(w, http.StatusForbidden, engineRefusal{Error: "ask by address or localhost, or by a name in --admin-hosts, " +
+				"or show the --admin-key: any page of a browser can make a name lead here"})
 		case g.key == "":
 			private.ServeHTTP(w, r)
 		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":

@@ -76,8 +76,9 @@ type cleanup struct {
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
-		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis, a.openPools, a.openRouter,
-		a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks, a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
+		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis,
+		a.openPools, a.openRouter, a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks,
+		a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -89,7 +90,8 @@ func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
 		log.Warn(w, "listen", a.listener.Addr().String(), "url", a.url)
 	}
 	if limit, known := descriptorLimit(); known && limit < a.descriptors() {
-		log.Warn("fewer file descriptors than this gateway may need: with all in use it reaches neither its store nor other nodes; raise the limit (ulimit -n, LimitNOFILE) or lower --max-connections",
+		log.Warn("fewer file descriptors than this gateway may need: with all in use it reaches neither its store nor other nodes; "+
+			"raise the limit (ulimit -n, LimitNOFILE) or lower --max-connections",
 			"limit", limit, "need", a.descriptors())
 	}
 	log.Info("serving", "node", a.node, "incarnation", a.holder.Incarnation, "url", a.url,
@@ -259,14 +261,16 @@ func (a *app) openServer(context.Context) (err error) {
 	pause, drop, kick := c.SlowActions()
 	a.server, err = ws.New(a.service, a.hub, a.encode, ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
-		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxReceiveBytes: c.MaxReceiveBytes, MaxBatch: c.MaxBatch, MaxSubscriptions: maxSubscriptions,
-		MinHold: minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
+		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxReceiveBytes: c.MaxReceiveBytes, MaxBatch: c.MaxBatch,
+		MaxSubscriptions: maxSubscriptions,
+		MinHold:          minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
 		Auth: a.authenticator(), Origins: c.pages(), Addresses: c.addresses(), Signers: c.signers(), Audit: a.audit,
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Met:        a.meets(),
-		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait, ChainAsk: a.chainAsk(), ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
+		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait,
+		ChainAsk: a.chainAsk(), ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
@@ -301,7 +305,8 @@ func (a *app) info() wire.InfoResult {
 	state, generation := a.engineState()
 	return wire.InfoResult{
 		NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes),
-		Node: a.node, Incarnation: a.holder.Incarnation, Version: buildVersion(), Engine: a.engineOfAll(), Store: a.store.Name(), Mode: c.Mode, EngineState: state, Generation: generation, Redis: a.redisKind(),
+		Node: a.node, Incarnation: a.holder.Incarnation, Version: buildVersion(), Engine: a.engineOfAll(), Store: a.store.Name(), Mode: c.Mode,
+		EngineState: state, Generation: generation, Redis: a.redisKind(),
 		Limits: wire.Limits{
 			MaxCount: nonce.MaxCount, MaxBatch: int64(c.MaxBatch), MaxMessageBytes: c.MaxMessageBytes, MaxInflight: int64(c.MaxInflight),
 			MaxHolds: int64(c.MaxHolds), MinHoldMs: minHold.Milliseconds(), MaxHoldMs: c.MaxHold.Milliseconds(),
@@ -346,7 +351,8 @@ func (a *app) accept(context.Context) error {
 // serveHTTP serves until it is shut down, which takes no new connection any more and waits for
 // the requests under way, but for connections that were upgraded.
 func (a *app) serveHTTP(name string, l net.Listener, h http.Handler, more ...func(*http.Server)) (shutdown func(context.Context) error) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(a.log.With("component", name).Handler(), slog.LevelDebug)}
+	log := slog.NewLogLogger(a.log.With("component", name).Handler(), slog.LevelDebug)
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: log}
 	for _, set := range more {
 		set(srv)
 	}

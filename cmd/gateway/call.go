@@ -16,7 +16,7 @@ type callCmd struct {
 	Method string `arg:"" help:"A method, such as nonce_allocate."`
 	Params string `arg:"" optional:"" help:"Its params, as a JSON object or array."`
 	GatewayURL
-	Timeout time.Duration `default:"20s" min:"1ms" help:"Longest wait for the answer, with connecting and repeating the request where a refusal passes, such as that of a signer whose node died less than --lease-ttl ago."`
+	Timeout time.Duration `default:"20s" min:"1ms" text:"timeout-of-call"`
 }
 
 // Validate reports the first argument that cannot be used.

@@ -49,7 +49,8 @@ func (a *app) openChains(ctx context.Context) error {
 			return err
 		}
 		t, err := chain.New(client, chain.Config{
-			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter, StuckAfter: stuckAfter, Timeout: a.cfg.ChainTimeout,
+			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter,
+			StuckAfter: stuckAfter, Timeout: a.cfg.ChainTimeout,
 			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
 		}, a.registry, a.log)
 		if err != nil {
@@ -86,9 +87,11 @@ func (a *app) orphans(ctx context.Context, list []ChainNodes) error {
 	switch {
 	case count == 0:
 	case a.cfg.UnknownOrphans == "keep":
-		a.log.Warn("holds are unknown of signers whose chain is not configured: they stay until somebody says what became of them", "signers", count, "first", first)
+		a.log.Warn("holds are unknown of signers whose chain is not configured: they stay until somebody says what became of them",
+			"signers", count, "first", first)
 	default:
-		return settingErrorf("chain", "lacks the chain of %s, of which a hold is unknown (%d such signers): configure it, or say --unknown-orphans keep, and then such holds stay until somebody says what became of them", first, count)
+		return settingErrorf("chain", "lacks the chain of %s, of which a hold is unknown (%d such signers): configure it, "+
+			"or say --unknown-orphans keep, and then such holds stay until somebody says what became of them", first, count)
 	}
 	return nil
 }
@@ -131,7 +134,8 @@ func (a *app) openEndpoints(context.Context) error {
 	}
 	var all []*endpoint.Endpoint
 	for _, l := range list {
-		e, err := endpoint.New(a.ethereum[l.ID], a.chains, endpoint.Events{Sink: a.hub, WorkerIndex: a.service.WorkerIndex}, a.store, endpoint.Config{
+		events := endpoint.Events{Sink: a.hub, WorkerIndex: a.service.WorkerIndex}
+		e, err := endpoint.New(a.ethereum[l.ID], a.chains, events, a.store, endpoint.Config{
 			Take: a.cfg.EthTake == "on", ReadyWait: a.cfg.ChainWait, Replaces: a.cfg.replaces(),
 		}, a.registry, a.log)
 		if err != nil {
@@ -190,7 +194,8 @@ func statusOfChain(st *chain.State) *wire.ChainStatus {
 		out.Final = &st.Final
 	}
 	if is := st.Trouble; is != nil {
-		*map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}[is.Kind] = events.Gap(is)
+		places := map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}
+		*places[is.Kind] = events.Gap(is)
 	}
 	return out
 }

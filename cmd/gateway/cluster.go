@@ -18,7 +18,8 @@ func (a *app) openRouter(context.Context) (err error) {
 		return nil
 	}
 	a.router, err = cluster.New(a.node, cluster.Config{
-		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(), Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(),
+		Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
 	}, counted, a.log)
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks

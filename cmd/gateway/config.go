@@ -58,7 +58,7 @@ type Config struct {
 	LeaseTTL            time.Duration `name:"lease-ttl" group:"work" default:"5s" min:"1s"`
 	HoldTTL             time.Duration `name:"hold-ttl" group:"work" default:"60s" min:"1s" upto:"max-hold"`
 	MaxHold             time.Duration `group:"work" default:"10m"`
-	MaxHolds            int           `group:"work" default:"256" min:"1" max:"4096" hint:": all of a signer is one row, which is written whole"`
+	MaxHolds            int           `group:"work" default:"256" min:"1" max:"4096" hint:": a signer is one row, which is written whole"`
 	MaxSigners          int           `group:"work" default:"1000000" min:"1"`
 	MaxSignerBytes      int64         `group:"work" default:"536870912" min:"1048576"`
 	SweepInterval       time.Duration `group:"work" default:"1s" min:"10ms"`
@@ -72,7 +72,7 @@ type Config struct {
 	WriteLowBytes  int64         `group:"slow" default:"16384" min:"0" below:"write-high-bytes"`
 	WriteMaxBytes  int64         `group:"slow" default:"1048576"`
 	SlowAfter      time.Duration `group:"slow" default:"10s" min:"1ms"`
-	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" some:"pause,drop,kick" hint:"; for none of them there is --backpressure=off"`
+	SlowPolicy     string        `group:"slow" default:"pause,drop,kick" some:"pause,drop,kick" hint:"; for none there is --backpressure=off"`
 	Backpressure   string        `group:"slow" default:"on" oneof:"on,off"`
 	WriteTimeout   time.Duration `group:"slow" default:"10s" min:"1ms"`
 

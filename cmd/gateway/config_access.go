@@ -17,13 +17,15 @@ import (
 type AccessConfig struct {
 	Rights string `placeholder:"FILE"`
 
-	JWTKeys     string        `name:"jwt-keys" placeholder:"FILE"`
-	JWTIssuer   string        `name:"jwt-issuer" placeholder:"NAME" needs:"jwt-keys"`
-	JWTAudience string        `name:"jwt-audience" placeholder:"NAME" needs:"jwt-keys"`
-	JWTMethods  string        `name:"jwt-methods" default:"ES256,EdDSA,RS256" some:"RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA"`
-	JWTClaim    string        `name:"jwt-claim" default:"sub"`
-	JWTPrefix   string        `name:"jwt-prefix" placeholder:"TEXT" needs:"jwt-keys"`
-	JWTLeeway   time.Duration `name:"jwt-leeway" default:"1m" min:"0s" max:"10m"`
+	JWTKeys     string `name:"jwt-keys" placeholder:"FILE"`
+	JWTIssuer   string `name:"jwt-issuer" placeholder:"NAME" needs:"jwt-keys"`
+	JWTAudience string `name:"jwt-audience" placeholder:"NAME" needs:"jwt-keys"`
+
+	JWTMethods string `name:"jwt-methods" default:"ES256,EdDSA,RS256" some:"RS256,RS384,RS512,PS256,PS384,PS512,ES256,ES384,ES512,EdDSA"`
+
+	JWTClaim  string        `name:"jwt-claim" default:"sub"`
+	JWTPrefix string        `name:"jwt-prefix" placeholder:"TEXT" needs:"jwt-keys"`
+	JWTLeeway time.Duration `name:"jwt-leeway" default:"1m" min:"0s" max:"10m"`
 
 	Origins       string `placeholder:"ORIGINS"`
 	MissingOrigin string `default:"allow" oneof:"allow,refuse"`

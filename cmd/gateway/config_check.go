@@ -79,7 +79,8 @@ const minSecret, maxSecret = 16, 512
 
 // secret checks what two parties show each other; none is allowed. It is not shown.
 func secret(flag, value string) error {
-	if n := len(value); n > 0 && (n < minSecret || n > maxSecret || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })) {
+	visible := !strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })
+	if n := len(value); n > 0 && (n < minSecret || n > maxSecret || !visible) {
 		return settingErrorf(flag, "must be %d to %d visible ASCII characters", minSecret, maxSecret)
 	}
 	return nil
@@ -92,7 +93,8 @@ func (c *StoreConfig) Validate() error {
 			return settingErrorf("store", "sqlite: needs the name of a file, such as sqlite:noncegate.db")
 		}
 		if strings.HasPrefix(path, ":") || strings.HasPrefix(path, "file:") {
-			return settingErrorf("store", "sqlite:%s is no file: nonces in memory would be handed out twice after a restart; name a file, such as sqlite:noncegate.db", path)
+			return settingErrorf("store", "sqlite:%s is no file: nonces in memory would be handed out twice after a restart; "+
+				"name a file, such as sqlite:noncegate.db", path)
 		}
 	} else if c.StoreFile != "" {
 		if err := c.checkStoreFile(); err != nil {

@@ -208,7 +208,8 @@ func (f *settingsFile) mappers() []kong.Option {
 		kong.KindMapper(reflect.Int, f.mapper("a whole number", func(s string) (any, error) { return strconv.Atoi(s) })),
 		kong.KindMapper(reflect.Int64, f.mapper("a whole number", func(s string) (any, error) { return strconv.ParseInt(s, 10, 64) })),
 		kong.NamedMapper("list", f.listMapper()), // of flags with type:"list"; arguments of commands are not split
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), f.mapper("a duration such as 10s or 1m30s", func(s string) (any, error) { return time.ParseDuration(s) })),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](),
+			f.mapper("a duration such as 10s or 1m30s", func(s string) (any, error) { return time.ParseDuration(s) })),
 	}
 }
 

@@ -62,7 +62,8 @@ func (c *Config) checkProtection() error {
 	case c.Authenticated() && c.doesWithout(withoutAuth):
 		return settingErrorf("insecure-listen", "does without authentication (no-auth), and --rights is given: take one of them away")
 	case c.TLSClientCA != "" && c.TLSClientAuth == "request" && !c.Authenticated():
-		return settingErrorf("tls-client-ca", "means nothing without --rights, as nobody needs a certificate: --tls-client-auth=require refuses who has none")
+		return settingErrorf("tls-client-ca", "means nothing without --rights, as nobody needs a certificate: "+
+			"--tls-client-auth=require refuses who has none")
 	}
 	return nil
 }
@@ -94,7 +95,8 @@ func (c *Config) checkExposure(listen, admin boundAddr) error {
 	case c.AdminKey == "":
 		return settingErrorf("admin-listen", "%s is beyond loopback and needs --admin-key", c.AdminListen)
 	case noTLS:
-		return settingErrorf("admin-listen", "%s is beyond loopback and needs TLS (--tls-cert and --tls-key), or --insecure-listen=%s to do without", c.AdminListen, withoutTLS)
+		return settingErrorf("admin-listen", "%s is beyond loopback and needs TLS (--tls-cert and --tls-key), "+
+			"or --insecure-listen=%s to do without", c.AdminListen, withoutTLS)
 	}
 	return nil
 }

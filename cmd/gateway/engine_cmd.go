@@ -14,7 +14,7 @@ import (
 type engineCmd struct {
 	Status    engineStatusCmd    `cmd:"" help:"Show the state of the engine."`
 	Switch    engineSwitchCmd    `cmd:"" help:"Switch the cluster between its engines."`
-	Reconcile engineReconcileCmd `cmd:"" help:"Compare a node's logs in Redis with its memory and with PostgreSQL, and print every difference."`
+	Reconcile engineReconcileCmd `cmd:"" help:"Compare a node's logs in Redis with its memory and with PostgreSQL; print every difference."`
 	Replay    engineReplayCmd    `cmd:"" help:"Ship what a node's logs in Redis have to PostgreSQL now."`
 }
 
@@ -44,7 +44,8 @@ func printEngine(w io.Writer, s *engineStatus) error {
 		}
 		fmt.Fprintf(t, "shards\t%d of %d have a log\t%d logs lost\n", s.Logs, s.Shards, s.Lost)
 		for _, l := range s.Here {
-			fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n", l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
+			fmt.Fprintf(t, "log %d\thead %d\tshipped %d\t%d signers behind, %s\tgrant %s\t%s\n",
+				l.Shard, l.Head, l.Shipped, l.Signers, l.Behind, l.Grant, l.Trouble)
 		}
 		if s.Rehearse != "" {
 			fmt.Fprintf(t, "rehearsal\t%d of %d shards have kept up for %s\n", s.Rehearsed, s.Shards, s.Rehearse)

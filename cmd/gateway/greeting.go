@@ -16,7 +16,8 @@ func (a *app) greeting() string {
 	if a.router != nil {
 		fmt.Fprintf(&b, "Other nodes reach it at %s  (--advertise-url)\n", a.url)
 	}
-	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  %s\n\n", firstCall(client, a.listener.Addr().String(), a.cfg.Authenticated(), a.cfg.exampleChain()))
+	fmt.Fprintf(&b, "Get a nonce from another terminal:\n\n  %s\n\n",
+		firstCall(client, a.listener.Addr().String(), a.cfg.Authenticated(), a.cfg.exampleChain()))
 	return b.String()
 }
 
@@ -55,7 +56,8 @@ func exposures(c *Config, listen boundAddr, advertised string, shared bool) (war
 	u, err := url.Parse(advertised)
 	switch {
 	case shared && c.NodeSecret == "" && c.Authenticated():
-		warn("without --node-secret no other node is let in, because clients must say who they are: run one node only, or give all of them the same")
+		warn("without --node-secret no other node is let in, because clients must say who they are: " +
+			"run one node only, or give all of them the same")
 	case !shared || err != nil || onThisHost(u.Hostname()):
 	case c.NodeSecret == "":
 		warn("other nodes cannot reach this one at its advertised URL without --node-secret, which nodes need beyond loopback")

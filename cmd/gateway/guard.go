@@ -31,7 +31,8 @@ func (a *app) openGuard(context.Context) (err error) {
 	if a.redis != nil {
 		locks = guard.NewRedis(a.redis.Client(), a.clusterName())
 	}
-	a.guard, err = guard.New(locks, guard.Config{Slots: guardSlots, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout}, a.registry, a.log)
+	cfg := guard.Config{Slots: guardSlots, Workers: guardWorkers, KeptEach: guardKept, Timeout: guardTimeout}
+	a.guard, err = guard.New(locks, cfg, a.registry, a.log)
 	if err == nil {
 		a.onStop("guard", a.guard.Stop)
 	}

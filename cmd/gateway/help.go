@@ -36,7 +36,8 @@ func noCommand(names []string, node *kong.Node) error {
 	}
 	last := len(names) - 1
 	if meant := nearest.Word(names[last], known); meant != "" {
-		return fmt.Errorf("there is no command %q; did you mean %q?", strings.Join(names, " "), strings.Join(append(names[:last:last], meant), " "))
+		instead := strings.Join(append(names[:last:last], meant), " ")
+		return fmt.Errorf("there is no command %q; did you mean %q?", strings.Join(names, " "), instead)
 	}
 	return fmt.Errorf("there is no command %q; gateway help lists them", strings.Join(names, " "))
 }

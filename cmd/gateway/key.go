@@ -115,7 +115,7 @@ func printJSON[T any](w io.Writer, v T) error {
 }
 
 type keyCreateCmd struct {
-	Principal string        `arg:"" help:"Who the key is for, by the name in the rights file. There may be two live keys of each: the one in use, and the next."`
+	Principal string        `arg:"" help:"Who the key is for, by the name in the rights file. Each may have two live keys."`
 	Expires   time.Duration `default:"0s" help:"How long the key is good, such as 2160h. 0: until it is revoked."`
 	Rights    string        `placeholder:"FILE" help:"The rights file of serve: a warning tells of a principal that has no rights there."`
 	keyStoreCmd
@@ -155,7 +155,8 @@ func (c *keyCreateCmd) Run(ctx context.Context, p *program) error {
 		v.Key = text
 		return printJSON(p.stdout, v)
 	}
-	fmt.Fprintf(p.stderr, "API key %s of %s, %s. It is shown this once; the store has its SHA-256 only.\n", v.ID, v.Principal, until(v.ExpiresAt))
+	fmt.Fprintf(p.stderr, "API key %s of %s, %s. It is shown this once; the store has its SHA-256 only.\n",
+		v.ID, v.Principal, until(v.ExpiresAt))
 	_, err = fmt.Fprintln(p.stdout, text)
 	return err
 }
@@ -207,7 +208,7 @@ func (c *keyListCmd) Run(ctx context.Context, p *program) error {
 	t := columns(p.stdout)
 	fmt.Fprintln(t, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED")
 	for _, v := range views {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, v.Principal, v.State, v.CreatedAt, orDash(v.ExpiresAt), orDash(v.RevokedAt))
+		t.row(v.ID, v.Principal, v.State, v.CreatedAt, v.ExpiresAt, v.RevokedAt)
 	}
 	return t.Flush()
 }
@@ -242,6 +243,6 @@ func (c *keyRevokeCmd) Run(ctx context.Context, p *program) error {
 	if c.JSON {
 		return printJSON(p.stdout, v)
 	}
-	_, err = fmt.Fprintf(p.stdout, "API key %s of %s was revoked at %s\n", v.ID, v.Principal, orDash(v.RevokedAt))
+	_, err = fmt.Fprintf(p.stdout, "API key %s of %s was revoked at %s\n", v.ID, v.Principal, v.RevokedAt)
 	return err
 }

@@ -159,7 +159,8 @@ var logGauges = []metrics.Named{
 	{Name: "logs_failing", Help: "Logs of this node that cannot be used just now."},
 	{Name: "logs_lost", Help: "Logs that this node declared lost, with what was not shipped."},
 	{Name: "log_unshipped_changes", Help: "Changes of this node's signers that the log has and the rows do not."},
-	{Name: "engine_degraded", Help: "1 from when a node left the performance engine because of a trouble until somebody switches, as this node saw last."},
+	{Name: "engine_degraded", Help: "1 from when a node left the performance engine because of a trouble until somebody switches, " +
+		"as this node saw last."},
 	{Name: "shards_rehearsed", Help: "Shards that have kept up with the rehearsal of the performance engine, or have it."},
 	{Name: "log_reached", Help: "1 while this node reaches the Redis that was accepted."},
 	{Name: "log_behind_seconds", Help: "How long the rows have been behind the log for the signer that has waited for the longest."},
@@ -167,7 +168,10 @@ var logGauges = []metrics.Named{
 
 func (a *app) logValues() []float64 {
 	f := a.service.LogFigures()
-	return []float64{float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), oneIf(f.Degraded), float64(f.Rehearsed), oneIf(f.Reached), f.Behind.Seconds()}
+	return []float64{
+		float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), oneIf(f.Degraded), float64(f.Rehearsed),
+		oneIf(f.Reached), f.Behind.Seconds(),
+	}
 }
 
 func oneIf(is bool) float64 {
@@ -193,7 +197,9 @@ func (a *app) engineStats() *wire.EngineStats {
 	}
 	state, generation := a.engineState()
 	f := a.service.LogFigures()
-	return &wire.EngineStats{State: state, Generation: generation, Shards: int64(f.Logged), Unshipped: int64(f.Unshipped), BehindMs: f.Behind.Milliseconds()}
+	return &wire.EngineStats{
+		State: state, Generation: generation, Shards: int64(f.Logged), Unshipped: int64(f.Unshipped), BehindMs: f.Behind.Milliseconds(),
+	}
 }
 
 // engineState is what gateway_info says of the engines; "": there is only one.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"noncegate/client"
@@ -17,11 +15,13 @@ import (
 type lookCmd struct {
 	GatewayURL
 	JSON    bool          `name:"json" help:"Print JSON, in one line."`
-	Timeout time.Duration `default:"10s" min:"1ms" help:"Longest wait for the answers, with connecting and repeating what is refused for a moment."`
+	Timeout time.Duration `default:"10s" min:"1ms" text:"timeout-of-questions"`
 }
 
 // look asks the gateway, and prints what it was told as JSON or by table.
-func look[T any](ctx context.Context, c *lookCmd, w io.Writer, ask func(context.Context, *client.Client) (T, error), table func(io.Writer, T) error) error {
+func look[T any](
+	ctx context.Context, c *lookCmd, w io.Writer, ask func(context.Context, *client.Client) (T, error), table func(io.Writer, T) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	gateway, err := c.dial(ctx, client.Config{MaxElapsed: c.Timeout})
@@ -42,9 +42,6 @@ func look[T any](ctx context.Context, c *lookCmd, w io.Writer, ask func(context.
 	}
 	return err
 }
-
-// columns aligns cells that are separated by tabs.
-func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 type nodesCmd struct {
 	lookCmd
@@ -68,7 +65,7 @@ func printNodes(w io.Writer, v nodesView) error {
 	t := columns(w)
 	fmt.Fprintln(t, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL")
 	for _, n := range v.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", n.Node, n.State, n.Shards, cmp.Or(n.Mode, "-"), n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
+		t.row(n.Node, n.State, n.Shards, n.Mode, n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
 	}
 	if more := v.NodeCount - int64(len(v.Nodes)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)

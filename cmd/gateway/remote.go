@@ -12,8 +12,8 @@ import (
 
 // GatewayURL is which gateway the commands talk to, and as whom.
 type GatewayURL struct {
-	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws" help:"WebSocket URL of the gateway. An API key may be in it, as in wss://any:KEY@HOST/ws."`
-	Token string `placeholder:"TOKEN" help:"API key or JWT, sent as Authorization: Bearer. Best given by the environment: a command line is seen by every user of the host."`
+	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws"`
+	Token string `placeholder:"TOKEN"`
 	Trust
 	Cert    string `needs:"cert-key" placeholder:"FILE" help:"Client certificate in PEM, for a gateway that asks for one."`
 	CertKey string `needs:"cert" placeholder:"FILE" help:"Private key of --cert."`

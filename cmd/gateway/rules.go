@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// helpText is the help of flags that have none in their tag.
+// helpText is the help of flags that have none in their tag, by the name of the flag or its tag text.
 //
 //go:embed help.yaml
 var helpText []byte
@@ -28,10 +29,11 @@ func addHelp(k *kong.Kong) error {
 	used := map[string]bool{}
 	err := kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
 		if flag, ok := v.(*kong.Flag); ok && flag.Help == "" {
-			if used[flag.Name] = true; texts[flag.Name] == "" {
+			key := cmp.Or(flag.Tag.Get("text"), flag.Name)
+			if used[key] = true; texts[key] == "" {
 				return fmt.Errorf("--%s has no help", flag.Name)
 			}
-			flag.Help = texts[flag.Name]
+			flag.Help = texts[key]
 		}
 		return next(nil)
 	})

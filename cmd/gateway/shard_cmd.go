@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +28,7 @@ func printShards(w io.Writer, shards []listedShard) error {
 	t := columns(w)
 	fmt.Fprintln(t, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL")
 	for _, s := range shards {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\n", s.ID, cmp.Or(s.Owner, "-"), s.Token, cmp.Or(s.Preferred, "-"), cmp.Or(s.Pinned, "-"), cmp.Or(s.URL, "-"))
+		t.row(s.ID, s.Owner, s.Token, s.Preferred, s.Pinned, s.URL)
 	}
 	return t.Flush()
 }
@@ -83,7 +82,8 @@ func movedWords(s *listedShard) string {
 	case s.Owner == "":
 		return words + "; " + s.Preferred + " takes it"
 	case s.Mine && s.Stopped > 0:
-		return fmt.Sprintf("%s; %s keeps it until the signers of it that are stopped, %d, have a safe floor, and gives it to %s then", words, s.Owner, s.Stopped, s.Preferred)
+		return fmt.Sprintf("%s; %s keeps it until the signers of it that are stopped, %d, have a safe floor, and gives it to %s then",
+			words, s.Owner, s.Stopped, s.Preferred)
 	}
 	return words + "; " + s.Owner + " has it still, and gives it to " + s.Preferred
 }

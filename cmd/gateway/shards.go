@@ -62,8 +62,10 @@ func (a *app) routerOfService() service.Router {
 var shardGauges = []metrics.Named{
 	{Name: "shards", Help: "Shards of the database."},
 	{Name: "shards_owned", Help: "Shards that this node owns, as far as it knows."},
-	{Name: "shards_unowned", Help: "Shards that no node owns by a lease that runs, as this node saw last. 0 where no node of mode worker-queue is live."},
-	{Name: "shard_unowned_seconds", Help: "How long ago this node first saw unowned the shard that it has seen so for the longest; 0: none is."},
+	{Name: "shards_unowned", Help: "Shards that no node owns by a lease that runs, as this node saw last. " +
+		"0 where no node of mode worker-queue is live."},
+	{Name: "shard_unowned_seconds", Help: "How long ago this node first saw unowned the shard that it has seen so for the longest; " +
+		"0: none is."},
 	{Name: "signer_memory_bytes", Help: "Memory for the state of signers that is kept between requests, about."},
 	{Name: "signer_memory_max_bytes", Help: "Most memory for it: --max-signer-bytes. 0 in mode basic."},
 }

@@ -32,7 +32,9 @@ type listedShard struct {
 }
 
 func listedOf(o service.Ownership) listedShard {
-	return listedShard{ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Preferred: o.Preferred, Pinned: o.Pinned, Stopped: o.Stopped}
+	return listedShard{
+		ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Preferred: o.Preferred, Pinned: o.Pinned, Stopped: o.Stopped,
+	}
 }
 
 // moveQuestion is the body of POST /shards/{id}/move.

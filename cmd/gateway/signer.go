@@ -43,7 +43,8 @@ func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
 		return v, err
 	}, printSigner)
 	if err == nil && !known {
-		return fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known", c.Signer)
+		return fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known",
+			c.Signer)
 	}
 	return err
 }
@@ -104,11 +105,7 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 	if c == nil {
 		return
 	}
-	final := "-"
-	if c.Final != nil {
-		final = fmt.Sprint(*c.Final)
-	}
-	fmt.Fprintf(w, "mined\t%d\tfinal\t%s\twindow\t%d\tat block\t%d\n", c.Mined, final, c.Window, c.Head)
+	fmt.Fprintf(w, "mined\t%d\tfinal\t%s\twindow\t%d\tat block\t%d\n", c.Mined, cmp.Or(cell(c.Final), "-"), c.Window, c.Head)
 	if c.Claimed != 0 {
 		fmt.Fprintf(w, "claimed\t%d\tby one node, while the others are away or behind: only the window follows\n", c.Claimed)
 	}
@@ -135,7 +132,7 @@ func printHolds(w io.Writer, v signerView) error {
 	t := columns(w)
 	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tUNTIL\tHOLDER\tREQUEST\tHASH OR REASON")
 	for _, a := range v.Holds {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%s\n", a.Nonce, a.Status, a.Attempt, orDash(a.HeldUntil), cmp.Or(a.Holder, "-"), cmp.Or(a.RequestID, "-"), cmp.Or(a.TxHash, a.Reason, "-"))
+		t.row(a.Nonce, a.Status, a.Attempt, a.HeldUntil, a.Holder, a.RequestID, cmp.Or(a.TxHash, a.Reason))
 	}
 	if more := v.Status.Held - int64(len(v.Holds)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)
@@ -152,18 +149,11 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 	t := columns(w)
 	fmt.Fprintln(t, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON")
 	for _, a := range last {
-		what := cmp.Or(a.TxHash, a.Reason, "-")
+		what := cmp.Or(a.TxHash, a.Reason)
 		if more := len(a.TxHashes) - 1; more > 0 {
 			what += fmt.Sprintf(" and %d before", more)
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", a.Nonce, a.Status, cmp.Or(a.Chain, "-"), a.Attempt, orDash(a.UpdatedAt), cmp.Or(a.Holder, "-"), cmp.Or(a.RequestID, "-"), what)
+		t.row(a.Nonce, a.Status, a.Chain, a.Attempt, a.UpdatedAt, a.Holder, a.RequestID, what)
 	}
 	return t.Flush()
-}
-
-func orDash(t *wire.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.String()
 }

@@ -17,7 +17,7 @@ import (
 )
 
 type signerListCmd struct {
-	Filter string `default:"all" help:"all; gap: what keeps transactions from being mined, as the nodes have found on the chains (gap: a nonce that no node has a transaction of blocks others; dropped: no node has the last transaction any more; stuck: nodes have the next one, and it is not mined for long), and behind these, of signers of no chain, those with a released nonce below others; unknown: a hold is over and nobody knows whether it was used; overdue: holds that nobody has ended; repeated: a nonce was handed out three times or more; stopped: by a store that went back, of the node that is asked."`
+	Filter string `default:"all"`
 	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
 	Others bool   `help:"With the filter gap: only signers of no chain."`
 	Limit  int    `default:"100" min:"1" max:"1000" help:"Most signers to list."`
@@ -57,7 +57,7 @@ func printSigners(w io.Writer, list *signerList) error {
 	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE")
 	for i := range list.Signers {
 		s := &list.Signers[i]
-		note := "-"
+		note := ""
 		switch {
 		case s.Unreadable:
 			note = "its row cannot be read"
@@ -66,8 +66,11 @@ func printSigners(w io.Writer, list *signerList) error {
 		case s.Gap != nil:
 			note = fmt.Sprintf(troubleNotes[s.Trouble], *s.Gap) + ", since " + s.Since.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Signer, s.Next, s.Floor, orDashNumber(s.Mined), s.Held, s.Unknown, s.Released,
-			orDashNumber(s.LowestReleased), attemptOf(s.MaxAttempt), oldest(s.OldestHold), cmp.Or(s.Owner, "-"), note)
+		var attempt any = s.MaxAttempt
+		if s.MaxAttempt == 0 {
+			attempt = ""
+		}
+		t.row(s.Signer, s.Next, s.Floor, s.Mined, s.Held, s.Unknown, s.Released, s.LowestReleased, attempt, s.OldestHold, s.Owner, note)
 	}
 	if list.Next != "" {
 		fmt.Fprintf(t, "and more: --after %s%s\n", list.Next, map[bool]string{true: " --others"}[list.Others])
@@ -80,27 +83,6 @@ var troubleNotes = map[string]string{
 	nonce.WatchGap.String():     "nonce %d blocks it",
 	nonce.WatchDropped.String(): "the transaction of nonce %d is lost",
 	nonce.WatchStuck.String():   "the transaction of nonce %d is not mined",
-}
-
-func orDashNumber(n *int64) string {
-	if n == nil {
-		return "-"
-	}
-	return strconv.FormatInt(*n, 10)
-}
-
-func attemptOf(n int64) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func oldest(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
 }
 
 // signerMarkCmd is what the commands share that end a hold by hand.
@@ -152,8 +134,8 @@ func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
 			r, err = gateway.MarkRecyclable(ctx, h, c.Reason)
 		}
 		if err == nil && r.Status != wire.StatusReleased {
-			err = fmt.Errorf("nonce %d of %s was not given back, it is %s: a transaction of it may still be mined (say --unsent if no node has one), or it is below the floor",
-				c.Nonce, c.Signer, r.Status)
+			err = fmt.Errorf("nonce %d of %s was not given back, it is %s: a transaction of it may still be mined "+
+				"(say --unsent if no node has one), or it is below the floor", c.Nonce, c.Signer, r.Status)
 		}
 		return r, err
 	})
@@ -186,12 +168,16 @@ func (c *signerConsumeCmd) check(a *wire.Allocation) error {
 	if a.Status == wire.StatusReleased {
 		instead = "It is RELEASED, and the next client is given it: leave it so"
 	}
-	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. %s, or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer, instead)
+	return fmt.Errorf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it for ever. %s, "+
+		"or give --tx-hash; if it was sent, say --yes", c.Nonce, c.Signer, instead)
 }
 
 // run marks the nonce, of the attempt that was named or of the current one, unless check, which may
 // be nil, refuses it as it is.
-func (c *signerMarkCmd) run(ctx context.Context, p *program, check func(*wire.Allocation) error, mark func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error)) error {
+func (c *signerMarkCmd) run(
+	ctx context.Context, p *program, check func(*wire.Allocation) error,
+	mark func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error),
+) error {
 	return look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (r wire.MarkResult, err error) {
 		h := client.Hold{Signer: c.Signer, Nonce: c.Nonce, Attempt: c.Attempt}
 		if h.Attempt == 0 || check != nil {

@@ -123,7 +123,9 @@ func (a *app) listSigners(ctx context.Context, filter string, others bool, q non
 // figuresOf reads a page. That of gaps has two parts: first the signers that do not move on their
 // chain, as their owners have found, and then those of no chain with a released nonce below others.
 // inOthers: the page ends in the second part.
-func (a *app) figuresOf(ctx context.Context, filter string, others bool, q nonce.SignersQuery) (rows []nonce.SignerFigures, inOthers bool, err error) {
+func (a *app) figuresOf(
+	ctx context.Context, filter string, others bool, q nonce.SignersQuery,
+) (rows []nonce.SignerFigures, inOthers bool, err error) {
 	if filter != filterGap || !others {
 		rows, err = a.store.Signers(ctx, q)
 		if filter != filterGap || err != nil || len(rows) == q.Limit {

@@ -128,7 +128,8 @@ func (e *encryption) sum(of func(watched) int64) func() float64 {
 
 // tlsGauges are in the order of values.
 var tlsGauges = []metrics.Named{
-	{Name: "tls_files_stale", Help: "1 while files of TLS have changed to something that cannot be used, and what was read before is in force."},
+	{Name: "tls_files_stale", Help: "1 while files of TLS have changed to something that cannot be used, " +
+		"and what was read before is in force."},
 	{Name: "tls_certificate_expires_timestamp_seconds", Help: "When the certificate in force ends, in Unix time. 0 without --tls-cert."},
 }
 
@@ -149,6 +150,7 @@ func (e *encryption) values() []float64 {
 func (a *app) openTLSMetrics() {
 	metrics.Gauges(a.registry, tlsGauges, a.tls.values)
 	metrics.Counter(a.registry, "tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
-	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.", a.tls.sum(watched.Failures))
+	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.",
+		a.tls.sum(watched.Failures))
 	metrics.Counter(a.registry, "admin_refused_total", "Requests to the private side without the right key.", a.tls.refused.count)
 }

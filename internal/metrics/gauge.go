@@ -2,32 +2,29 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// number is what a figure may be.
+type number interface{ int | int64 | uint64 | float64 }
+
 // Gauge registers a number that is read when Prometheus asks: the depth or the
 // capacity of a queue. name is without the prefix noncegate_, in base units. f
 // may be called at any time and from any goroutine. A name used twice panics.
-func Gauge(reg prometheus.Registerer, name, help string, f func() float64) {
+func Gauge[N number](reg prometheus.Registerer, name, help string, f func() N) {
 	reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, f))
+		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 { return float64(f()) }))
 }
 
 // Counter registers a number that somebody else counts. f is as for Gauge, and
 // what it returns never falls.
-func Counter(reg prometheus.Registerer, name, help string, f func() float64) {
+func Counter[N number](reg prometheus.Registerer, name, help string, f func() N) {
 	reg.MustRegister(prometheus.NewCounterFunc(
-		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, f))
+		prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, func() float64 { return float64(f()) }))
 }
 
 // Slots registers how full a bounded stage is, beside its bound: the gauges NAME_slots_used
 // and NAME_slots.
 func Slots(reg prometheus.Registerer, name, what string, f func() (used, capacity int)) {
-	Gauge(reg, name+"_slots_used", what+": slots taken.", func() float64 {
-		used, _ := f()
-		return float64(used)
-	})
-	Gauge(reg, name+"_slots", what+": slots there are.", func() float64 {
-		_, capacity := f()
-		return float64(capacity)
-	})
+	Gauge(reg, name+"_slots_used", what+": slots taken.", func() int { used, _ := f(); return used })
+	Gauge(reg, name+"_slots", what+": slots there are.", func() int { _, capacity := f(); return capacity })
 }
 
 // Seconds makes a histogram of durations and registers it, as NewCount does.
