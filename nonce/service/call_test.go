@@ -13,13 +13,10 @@ import (
 	"noncegate/nonce/service"
 )
 
-// withNonceModes are the ways in which a service runs what WithNonce asks for.
-var withNonceModes = map[string]func(*service.Config){"worker": func(*service.Config) {}, "basic": basicMode}
-
 func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
 	boom := errors.New("boom")
 	unsent := fmt.Errorf("%w: %w", nonce.ErrNotSent, boom)
-	for name, mode := range withNonceModes {
+	for name, mode := range modes {
 		for _, test := range []struct {
 			name        string
 			recordFirst bool
@@ -64,7 +61,7 @@ func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
 }
 
 func TestWithNonceLeavesTheHoldAfterAPanicAndWhenTheContextEnds(t *testing.T) {
-	for name, mode := range withNonceModes {
+	for name, mode := range modes {
 		for _, recordFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%t", name, recordFirst), func(t *testing.T) {
 				n := start(t, newDisk(), "a", mode)
