@@ -16,30 +16,6 @@ import (
 
 func isUnreachable(err error) bool { return errors.Is(err, chain.ErrUnreachable) }
 
-func TestWhatIsNoCountIsTheNodesFailureAndNeverANumber(t *testing.T) {
-	for _, answer := range []any{
-		nil, "", "0x", "7", 7, "0xg", "0x-1", "-0x1", "0x1 ", "0x8000000000000000", "0xffffffffffffffff",
-		"0x10000000000000000", true, []string{"0x1"}, map[string]string{"result": "0x1"}, "0x_1", "0x+1", "0X1",
-	} {
-		withNodes(2).run(t, func(t *testing.T, w *world) {
-			w.nodes[1].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
-			w.mine(transfer(1, 0))
-			at := w.next().Latest
-			got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)})
-			if err != nil || got[0] != (chain.Count{Hint: 1}) {
-				t.Errorf("%v: count %+v, %v; want that of the other node as a hint", answer, got, err)
-			}
-			w.nodes[0].On(methodCount, func([]json.RawMessage) (any, error) { return answer, nil })
-			if got, err := w.Counts(t.Context(), at, []string{fakenode.Account(1)}); !isUnreachable(err) || got != nil {
-				t.Errorf("%v: count %+v, %v; want ErrUnreachable", answer, got, err)
-			}
-			if s := w.nodeStatus(1); !strings.Contains(s.LastError, methodCount) {
-				t.Errorf("%v: status %+v does not say why", answer, s)
-			}
-		})
-	}
-}
-
 func TestANodeThatChangesItsBranchWhileItIsAskedGivesNoCount(t *testing.T) {
 	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		n, changes := w.nodes[0], false

@@ -209,6 +209,8 @@ func (s *scene) show(command string, args []string) (shown []string) {
 		shown = append(shown, fmt.Sprintf("%d at nodes, %d taken", open, len(s.subs)))
 	case "status":
 		s.each(args[0], func(n *fakenode.Node) { shown = append(shown, s.statusText(n)) })
+	case "failure": // of a node, the last one
+		shown = append(shown, s.nodeStatus(int(args[0][0]-'a')).LastError)
 	case "figures":
 		for _, series := range args {
 			shown = append(shown, fmt.Sprint(series, " ", s.figure(series)))
