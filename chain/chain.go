@@ -102,6 +102,9 @@ type Start struct {
 	// Delegated: the account has code that begins with 0xef0100 (EIP-7702), so that
 	// nodes keep one transaction of it at most.
 	Delegated bool
+	// Doubt says that one of several nodes gives a pending count far above all others': transactions
+	// that the others have not heard of, or a lie. Nothing may begin there. nil: there is none.
+	Doubt error
 }
 
 // Ask is a question about one nonce.

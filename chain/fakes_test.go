@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type fakeChain struct {
 
 	mu      sync.Mutex
 	away    bool
+	doubt   bool // about what accounts have pending
 	mined   map[string]int64
 	final   map[string]int64
 	pending map[string]int64
@@ -99,6 +101,9 @@ func (c *fakeChain) Start(_ context.Context, accounts []string) ([]Start, error)
 	out := make([]Start, len(accounts))
 	for i, a := range accounts {
 		out[i] = Start{Latest: c.mined[a], Pending: max(c.mined[a], c.pending[a]), Delegated: c.code[a]}
+		if c.doubt {
+			out[i].Doubt = errors.New("one node alone gives more")
+		}
 	}
 	return out, nil
 }
@@ -142,12 +147,13 @@ func (c *fakeChain) set(change func()) {
 
 // fakeService keeps the ops it is given, and answers lists with rows.
 type fakeService struct {
-	mu   sync.Mutex
-	ops  []nonce.Op
-	rows []nonce.Row
-	err  error
-	away bool // lists are refused
-	asks int  // lists, those refused too
+	mu    sync.Mutex
+	ops   []nonce.Op
+	rows  []nonce.Row
+	err   error
+	away  bool // lists are refused
+	doubt bool // about what accounts have pending
+	asks  int  // lists, those refused too
 
 	chains *Chains
 	listed []nonce.WatchEntry

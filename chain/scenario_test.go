@@ -265,6 +265,8 @@ func (w *world) setChain(args []string) {
 			c.alone = value == "yes"
 		case "nodes":
 			c.nodes = int(number(w.t, value))
+		case "doubt":
+			c.doubt = value == "yes"
 		case "away":
 			c.away = value == "yes"
 		case "failed":

@@ -307,9 +307,9 @@ func (t *Tracker) startSome(ctx context.Context) bool {
 		if n == 0 {
 			return true
 		}
-		if err := t.start(ctx, asked); err != nil {
+		if left, err := t.start(ctx, asked); err != nil {
 			t.mu.Lock()
-			for _, s := range asked {
+			for _, s := range left {
 				if !s.asked {
 					s.asked = true
 					t.asking = append(t.asking, s)
@@ -318,7 +318,7 @@ func (t *Tracker) startSome(ctx context.Context) bool {
 			t.mu.Unlock()
 			if !errors.Is(err, context.Canceled) {
 				t.silent.Do(func() {
-					t.log.Warn("no node says where accounts stand, so that new signers cannot begin", "accounts", n, "error", err)
+					t.log.Warn("no node says where accounts stand, so that new signers cannot begin", "accounts", len(left), "error", err)
 				})
 			}
 			return false
@@ -326,7 +326,9 @@ func (t *Tracker) startSome(ctx context.Context) bool {
 	}
 }
 
-func (t *Tracker) start(ctx context.Context, asked []*signer) error {
+// start asks where signers stand. With an error some are left to be asked for again: all, or new ones
+// about which the nodes disagree.
+func (t *Tracker) start(ctx context.Context, asked []*signer) (left []*signer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
 	accounts := make([]string, len(asked))
@@ -335,21 +337,29 @@ func (t *Tracker) start(ctx context.Context, asked []*signer) error {
 	}
 	sent := time.Now()
 	starts, err := t.chain.Start(ctx, accounts)
-	t.said.Store(said(err))
 	if err != nil {
-		return err
+		t.said.Store(said(err))
+		return asked, err
 	}
+	var doubt error
+	var begun []*signer
 	for i, s := range asked {
+		if starts[i].Doubt != nil && s.next.Load() == 0 {
+			left, doubt = append(left, s), starts[i].Doubt
+			continue
+		}
+		begun = append(begun, s)
 		t.report(s, s.begin(starts[i]))
 		signal(t.headNow) // which settles what it began with
 	}
-	if err := t.lookAnew(ctx, asked); err != nil {
-		return err
+	t.said.Store(said(doubt))
+	if err := t.lookAnew(ctx, begun); err != nil {
+		return asked, err
 	}
-	for _, s := range asked {
+	for _, s := range begun {
 		s.answered(sent)
 	}
-	return nil
+	return left, doubt
 }
 
 // said is an error of the nodes as a client may be told it.

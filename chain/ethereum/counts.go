@@ -281,13 +281,17 @@ func (n *node) readCount(c *jsonrpc.Call) (int64, error) {
 // (EIP-7702).
 const delegation = "0xef0100"
 
+// mostAlone is how far above the others' a pending count of one node may be: what geth's pool keeps of an
+// account's transactions that wait for others (txpool.accountqueue). What it skips is repaired nonce by nonce.
+const mostAlone = 64
+
 // codesPerRequest bounds how many codes one request asks for: the account may be a
 // contract, and its code be large.
 const codesPerRequest = 16
 
 // Start implements chain.Chain. It asks all nodes that answer, also those that are
 // behind: for Latest the greatest count that two of them reach is taken, because one may be
-// wrong; for Pending the greatest, because pools differ. Nodes that are syncing know too little.
+// wrong; for Pending the greatest, because pools differ, in bounds (mostAlone). Nodes that are syncing know too little.
 // Nodes on another branch, or that are not believed, are not asked while others are on that of
 // the chain.
 func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, error) {
@@ -308,13 +312,19 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 	starts := make([]chain.Start, len(accounts))
 	for i := range accounts {
 		var latest []int64
+		var others int64 // the greatest pending count but one
+		var says *node
 		s := &starts[i]
-		for _, of := range replies {
+		for j, of := range replies {
 			if of == nil || of[i] == nil {
 				continue
 			}
 			latest = append(latest, of[i].Latest)
-			s.Pending = max(s.Pending, of[i].Pending)
+			if p := of[i].Pending; p >= s.Pending {
+				s.Pending, others, says = p, s.Pending, nodes[j]
+			} else {
+				others = max(others, p)
+			}
 			s.Delegated = s.Delegated || of[i].Delegated
 		}
 		if len(latest) == 0 {
@@ -323,6 +333,9 @@ func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, e
 		slices.Sort(latest)
 		s.Latest = latest[max(0, len(latest)-2)]
 		s.Pending = max(s.Pending, s.Latest)
+		if others = max(others, s.Latest); len(latest) > 1 && s.Pending > others+mostAlone {
+			s.Doubt = fmt.Errorf("the node %s alone gives a pending count of %d, the others give %d at most", says.name, s.Pending, others)
+		}
 	}
 	return starts, nil
 }

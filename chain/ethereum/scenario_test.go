@@ -179,6 +179,9 @@ func (s *scene) show(command string, args []string) (shown []string) {
 		starts, err := s.Start(ctx, accountsOf(args))
 		for i, st := range starts {
 			shown = append(shown, fmt.Sprintf("%s: latest %d pending %d%s", args[i], st.Latest, st.Pending, flagged(" delegated", st.Delegated)))
+			if st.Doubt != nil {
+				shown = append(shown, "doubt: "+st.Doubt.Error())
+			}
 		}
 		return append(shown, errorText(err)...)
 	case "lookup":

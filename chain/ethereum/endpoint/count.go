@@ -132,6 +132,9 @@ func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string)
 		if err != nil {
 			return 0, errOfNodes(err)
 		}
+		if start.Doubt != nil {
+			return 0, errOfDoubt(start.Doubt)
+		}
 		return max(sum.Next, start.Latest, start.Pending), nil
 	}
 	mined := e.mined(ctx, signer, account)

@@ -62,6 +62,13 @@ func errOfNodes(err error) *wire.Error {
 	return e
 }
 
+// errOfDoubt is what a client is told while nodes disagree about what is pending.
+func errOfDoubt(doubt error) *wire.Error {
+	e := wire.Errorf(wire.CodeUnavailable, "%v; nothing happened", doubt)
+	e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+	return e
+}
+
 // errFeeds refuses a subscription beyond what there may be of them.
 func errFeeds(sentence string, args ...any) *wire.Error {
 	e := wire.Errorf(wire.CodeServerBusy, sentence+"; end one before you open another", args...)

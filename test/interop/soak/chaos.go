@@ -158,11 +158,8 @@ func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []troubl
 	}
 }
 
-// lie has a node lie from when the gateways know all accounts: where a new one begins each node
-// decides alone, by what it has in its pool.
+// lie has a node lie.
 func (s *soak) lie(p *chaintest.Proxy) {
-	for s.ledger.accounts() < s.cfg.Accounts && sleep(s.chaos, s.cfg.BlockTime) {
-	}
 	s.haunt("the node that lies", p, s.draws(150), lies, 3*time.Second, 8*time.Second)
 }
 

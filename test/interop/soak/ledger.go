@@ -69,13 +69,12 @@ type ledger struct {
 	all     []*payment
 	waiting []*payment
 	undone  int
-	used    map[int]bool // accounts that an entry is of
 	byOwner map[int][]*entry
 	byNonce map[place][]*entry
 }
 
 func newLedger() *ledger {
-	return &ledger{used: make(map[int]bool), byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}
+	return &ledger{byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}
 }
 
 func (l *ledger) locked(f func()) {
@@ -147,17 +146,11 @@ func (l *ledger) isDone(p *payment) (done bool) {
 	return done
 }
 
-// accounts is how many have a transaction in the journal.
-func (l *ledger) accounts() (n int) {
-	l.locked(func() { n = len(l.used) })
-	return n
-}
-
 // write makes an entry of a transaction that is about to be sent.
 func (l *ledger) write(e *entry, tx *types.Transaction) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.txs, e.written, e.busy, l.used[e.account] = []*types.Transaction{tx}, time.Now(), true, true
+	e.txs, e.written, e.busy = []*types.Transaction{tx}, time.Now(), true
 	l.byOwner[e.owner] = append(l.byOwner[e.owner], e)
 	at := place{e.account, tx.Nonce()}
 	l.byNonce[at] = append(l.byNonce[at], e)
