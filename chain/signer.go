@@ -13,47 +13,51 @@ import (
 // signer is one account as the chain sees it. What plans ask for is atomic; the rest
 // is guarded by mu.
 type signer struct {
-	t             *Tracker
-	name, account string
-
+	// Plans, requests and commits go through thousands of signers, and what they read costs as much as the lines of
+	// memory that it is on. So theirs is first: the atomic ones fill one line of 64 bytes, what commits use the next.
+	t       *Tracker
 	view    atomic.Pointer[nonce.ChainView]
 	next    atomic.Int64 // the highest cursor of a plan, or behind a hand-out
-	version atomic.Int64 // of the last commit that was seen
+	used    atomic.Int64 // when it was asked for last, Unix seconds
+	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
 	hint    atomic.Int64 // a count above mined that a node gives lately; 0: none does
-	owned   atomic.Bool
+	hash    uint64       // of name, as Chains.latest has it
 	kept    atomic.Bool  // it is in Tracker.signers
 	watched atomic.Bool  // it is in Tracker.open
-	began   atomic.Int64 // when the last answer to Start came, Unix nanoseconds; 0: never
-	asked   bool         // it is in Tracker.asking; guarded by Tracker.mu
-	used    atomic.Int64 // when it was asked for last, Unix seconds
-	lookAt  atomic.Int64 // when LookAt was called last, Unix nanoseconds
 
-	mu        sync.Mutex
-	known     bool
-	mined     int64
+	mu       sync.Mutex
+	known    bool
+	mined    int64
+	final    int64
+	notes    map[int64]*note // of nonces from final on; nil: none
+	holdings []holding       // nonces of which the chain has shown nothing, ascending; none has a note
+
+	version       atomic.Int64 // of the last commit that was seen
+	name, account string
+	owned         atomic.Bool
+	asked         bool         // it is in Tracker.asking; guarded by Tracker.mu
+	lookAt        atomic.Int64 // when LookAt was called last, Unix nanoseconds
+
 	minedAt   int64     // number of the block at which that was so
 	guessed   bool      // mined is of no block: a node that was ahead, or on a branch that lost, may have said so
 	stale     bool      // the count must be asked for, whatever blocks said
 	risen     time.Time // when a count raised mined
 	lower     int       // settled counts in a row that were below mined
 	fell      bool      // a reorganization may have lowered mined: the next count counts, even a lower one
-	final     int64
-	finalOld  bool // mined passed final since it was asked for
+	finalOld  bool      // mined passed final since it was asked for
 	start     int64
 	startAt   time.Time // when an answer said so last
 	delegated bool
-	anew      bool            // somebody waits for what nodes have of the lowest open nonce
-	claim     int64           // a count that one node gives and none contradicts; it is settled neither way
-	claimAt   int64           // number of the block at which that was so
-	ahead     int64           // the greatest count that a node gave, as a hint
-	aheadAt   time.Time       // and since when it is above mined
-	notes     map[int64]*note // of nonces from final on; nil: none
-	holdings  []holding       // nonces of which the chain has shown nothing, ascending; none has a note
-	touched   time.Time       // when the watcher read its open nonces last
-	gap       *nonce.Gap      // what keeps the lowest open nonce from being mined; nil: nothing that is known
-	gapTold   bool            // this node has told of gap
-	trouble   nonce.Watch     // the same as the store is to have it
-	untold    bool            // and does not have it yet
+	anew      bool        // somebody waits for what nodes have of the lowest open nonce
+	claim     int64       // a count that one node gives and none contradicts; it is settled neither way
+	claimAt   int64       // number of the block at which that was so
+	ahead     int64       // the greatest count that a node gave, as a hint
+	aheadAt   time.Time   // and since when it is above mined
+	touched   time.Time   // when the watcher read its open nonces last
+	gap       *nonce.Gap  // what keeps the lowest open nonce from being mined; nil: nothing that is known
+	gapTold   bool        // this node has told of gap
+	trouble   nonce.Watch // the same as the store is to have it
+	untold    bool        // and does not have it yet
 	stuck     stuck
 	outside   []outsider           // at most maxTold
 	allowed   []authorized         // at most maxAllowed, of blocks whose count is not settled yet
@@ -108,7 +112,7 @@ func (h *holding) note() *note {
 // which there is one, and nothing was known of it.
 func (s *signer) holdLocked(h holding) bool {
 	last := len(s.holdings) - 1
-	if s.notes[h.nonce] != nil || len(s.holdings)+len(s.notes) >= maxNotes || last >= 0 && s.holdings[last].nonce >= h.nonce {
+	if len(s.notes) > 0 && s.notes[h.nonce] != nil || len(s.holdings)+len(s.notes) >= maxNotes || last >= 0 && s.holdings[last].nonce >= h.nonce {
 		return false
 	}
 	s.holdings = append(s.holdings, h)
@@ -134,10 +138,11 @@ func (s *signer) saidLocked(e *nonce.Event) bool {
 	return true
 }
 
-// holdingAtLocked is the place of a nonce among the holdings. Most often there is one of each nonce.
+// holdingAtLocked is the place of a nonce among the holdings. Most often there is one of each nonce up to
+// the last, which was made just now.
 func (s *signer) holdingAtLocked(n int64) (int, bool) {
-	if len(s.holdings) > 0 {
-		if i := n - s.holdings[0].nonce; i >= 0 && i < int64(len(s.holdings)) && s.holdings[i].nonce == n {
+	if last := int64(len(s.holdings)) - 1; last >= 0 {
+		if i := last - (s.holdings[last].nonce - n); i >= 0 && i <= last && s.holdings[i].nonce == n {
 			return int(i), true
 		}
 	}
@@ -248,14 +253,13 @@ func (s *signer) View(next int64) nonce.ChainView {
 	case next > 0 || !v.Known:
 	case s.t.stopped.Load():
 		v.StartOld = true // nobody begins by what the nodes say now, or said before
-	case time.Since(time.Unix(0, s.began.Load())) > startUsable:
+	case s.RepairOld():
 		v.StartOld = true
 		s.t.askStart(s)
 	}
 	if said := s.t.said.Load(); said != nil && (!v.Known || v.StartOld) {
 		v.Said = *said
 	}
-	v.RepairOld = time.Since(time.Unix(0, s.began.Load())) > startUsable
 	if ahead := s.hint.Load(); ahead > v.Mined {
 		v.Ahead = ahead
 	}
@@ -264,6 +268,9 @@ func (s *signer) View(next int64) nonce.ChainView {
 	}
 	return v
 }
+
+// RepairOld implements nonce.ChainSigner.
+func (s *signer) RepairOld() bool { return time.Since(time.Unix(0, s.began.Load())) > startUsable }
 
 // raise raises the cursor. A plan that has not read it says 0.
 func (s *signer) raise(next int64) {

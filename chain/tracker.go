@@ -3,7 +3,6 @@ package chain
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
 	"strings"
 	"sync"
@@ -56,7 +55,6 @@ type Tracker struct {
 	mu      sync.Mutex
 	signers map[string]*signer     // by account
 	byName  sync.Map               // account to *signer, as signers is: what requests look at, without mu
-	latest  latest                 // of byName, those that were looked for last
 	open    map[*signer]bool       // that have something open, or are to be looked at
 	asking  []*signer              // that are to be asked for with Start
 	pending pending                // what heads said since the follower looked last
@@ -131,31 +129,14 @@ func signal(c chan struct{}) {
 
 // known is the entry of an account; nil: there is none.
 func (t *Tracker) known(account string) *signer {
-	slot := t.latest.slot(account)
-	if s := slot.Load(); s != nil && s.account == account && s.kept.Load() {
-		return s
-	}
 	s, _ := t.byName.Load(account)
 	entry, _ := s.(*signer)
-	if entry != nil {
-		slot.Store(entry)
-	}
 	return entry
-}
-
-// latest are signers at the place that the hash of their account says, one at each. Each request looks for
-// one, and sync.Map reads some eight lines of memory to find it.
-type latest [4096]atomic.Pointer[signer]
-
-var latestSeed = maphash.MakeSeed()
-
-func (l *latest) slot(account string) *atomic.Pointer[signer] {
-	return &l[maphash.String(latestSeed, account)%uint64(len(l))]
 }
 
 // newSigner makes a signer that is in no table and that no node is asked about.
 func (t *Tracker) newSigner(name, account string) *signer {
-	s := &signer{t: t, name: name, account: account}
+	s := &signer{t: t, name: name, account: account, hash: hashOf(name)}
 	s.used.Store(time.Now().Unix())
 	s.publishLocked()
 	return s

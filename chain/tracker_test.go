@@ -84,7 +84,7 @@ func TestARepairAsksTheNodesAnew(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
 		s := w.signer(alice, 2)
 		w.after(time.Minute)
-		if v := s.View(2); !v.RepairOld {
+		if s.View(2); !s.RepairOld() {
 			t.Fatal("an answer of a minute ago is enough")
 		}
 		anew := func() nonce.ChainView {
@@ -96,7 +96,7 @@ func TestARepairAsksTheNodesAnew(t *testing.T) {
 			return s.View(2)
 		}
 		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(7), Raw: Offer{GasPrice: "0x5"}} })
-		if v := anew(); v.RepairOld || v.Ahead != 0 {
+		if v := anew(); s.RepairOld() || v.Ahead != 0 {
 			t.Errorf("got %+v", v)
 		}
 		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Reason: nonce.ReasonRepair, Nonce: 0, Attempt: 2, Version: 2}})
@@ -113,7 +113,7 @@ func TestARepairAsksTheNodesAnew(t *testing.T) {
 		}
 		w.after(time.Minute)
 		w.chain.set(func() { w.chain.away = true })
-		if v := anew(); !v.RepairOld {
+		if v := anew(); !s.RepairOld() {
 			t.Errorf("got %+v, and no node has answered", v)
 		}
 	})

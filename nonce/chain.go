@@ -24,6 +24,8 @@ type ChainSigner interface {
 	// UsedBy is the transaction with which a block used the nonce; zero if that is not
 	// known.
 	UsedBy(n int64) TxHash
+	// RepairOld reports whether what nodes have of the lowest open nonce was not asked lately.
+	RepairOld() bool
 	// Committed tells what a commit of this node changed. The events are not to be kept.
 	Committed(events []Event)
 	// Owned tells whether this node owns the signer now.
@@ -46,10 +48,8 @@ type ChainView struct {
 	// Said is why nodes did not answer lately, for the client of a signer that cannot begin: MaxSaid
 	// visible ASCII characters at most, none that JSON escapes. Empty: they did, or were not asked.
 	Said string
-	// RepairOld: what nodes have of the lowest open nonce was not asked lately. Ahead, above Mined, is
-	// a count that a node gives and that is not settled; 0: none does.
-	RepairOld bool
-	Ahead     int64
+	// Ahead, above Mined, is a count that a node gives and that is not settled; 0: none does.
+	Ahead int64
 	// Window bounds new nonces: they are below Mined + Window. 0: it does not. Claimed, above Mined,
 	// is a count that one of several nodes gives while the others are away or behind; the window
 	// begins there, and nothing else follows. 0: there is none.

@@ -12,11 +12,11 @@ import (
 
 // Chain is a chain that says, of every signer, what a test writes into it.
 type Chain struct {
-	mu     sync.Mutex // guards all below
-	view   nonce.ChainView
-	unseen bool
-	heard  []string
-	owned  bool
+	mu                sync.Mutex // guards all below
+	view              nonce.ChainView
+	unseen, repairOld bool
+	heard             []string
+	owned             bool
 }
 
 var _ nonce.ChainSigner = (*Chain)(nil)
@@ -35,6 +35,12 @@ func (c *Chain) Unseen(int64, int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unseen
+}
+
+func (c *Chain) RepairOld() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.repairOld
 }
 
 func (c *Chain) UsedBy(int64) (h nonce.TxHash) {
@@ -70,7 +76,7 @@ func (c *Chain) Say(t testing.TB, words ...string) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.view, c.unseen = nonce.ChainView{}, false
+	c.view, c.unseen, c.repairOld = nonce.ChainView{}, false, false
 	numbers := map[string]*int64{
 		"mined": &c.view.Mined, "final": &c.view.Final, "start": &c.view.Start, "window": &c.view.Window, "ahead": &c.view.Ahead, "claimed": &c.view.Claimed, "gap": &c.view.Trouble.Nonce,
 	}
@@ -85,7 +91,7 @@ func (c *Chain) Say(t testing.TB, words ...string) {
 		case "known":
 			c.view.Known = true
 		case "repairold":
-			c.view.RepairOld = true
+			c.repairOld = true
 		case "old":
 			c.view.StartOld = true
 		case "gap":

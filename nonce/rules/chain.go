@@ -202,7 +202,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return nonce.ErrNoChain
 	case chain && (!d.view.Known || d.view.Guessed), d.silent():
 		return d.errSilent()
-	case chain && d.view.RepairOld:
+	case chain && d.in.Chain.RepairOld():
 		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainSilent}
 	case chain && n == d.view.Mined && n < d.view.Ahead:
 		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainAhead}
