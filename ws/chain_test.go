@@ -88,7 +88,7 @@ func (f *fakeChain) Signer(signer string) nonce.ChainSigner {
 }
 
 // UsedBy implements nonce.ChainSigner.
-func (*fakeChain) RepairOld() bool { return false }
+func (*fakeChain) RepairOld() bool           { return false }
 func (*fakeChain) UsedBy(int64) nonce.TxHash { return nonce.TxHash{} }
 
 // View implements nonce.ChainSigner.
