@@ -147,13 +147,12 @@ func (c *fakeChain) set(change func()) {
 
 // fakeService keeps the ops it is given, and answers lists with rows.
 type fakeService struct {
-	mu    sync.Mutex
-	ops   []nonce.Op
-	rows  []nonce.Row
-	err   error
-	away  bool // lists are refused
-	doubt bool // about what accounts have pending
-	asks  int  // lists, those refused too
+	mu   sync.Mutex
+	ops  []nonce.Op
+	rows []nonce.Row
+	err  error
+	away bool // lists are refused
+	asks int  // lists, those refused too
 
 	chains *Chains
 	listed []nonce.WatchEntry

@@ -108,11 +108,3 @@ func wantUnknown(t *testing.T, err error) *UnknownOutcomeError {
 	}
 	return u
 }
-
-// wantNotSent asserts that err says that nothing was sent, because of target.
-func wantNotSent(t *testing.T, err, target error) {
-	t.Helper()
-	if _, ok := errors.AsType[*NotSentError](err); !ok || !errors.Is(err, target) {
-		t.Fatalf("got error %v, want not sent because of %v", err, target)
-	}
-}

@@ -189,10 +189,6 @@ func (f *figures) Invariant()             { f.count(func() { f.invariant++ }) }
 func (f *figures) Swept(n int)            { f.count(func() { f.swept += n }) }
 func (f *figures) SweepsPaused(p bool)    { f.count(func() { f.paused = p }) }
 func (f *figures) get(n *int) (out int)   { f.count(func() { out = *n }); return out }
-func (f *figures) lastCommit() (ops int) {
-	f.count(func() { ops = f.commits[len(f.commits)-1] })
-	return ops
-}
 func (f *figures) numCommits() (n int)    { f.count(func() { n = len(f.commits) }); return n }
 func (f *figures) sweepsPaused() (p bool) { f.count(func() { p = f.paused }); return p }
 

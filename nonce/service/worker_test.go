@@ -13,15 +13,6 @@ import (
 	"noncegate/nonce/service"
 )
 
-// signerOf finds a signer of a shard, or of any other one.
-func (n *node) signerOf(worker int, same bool) string {
-	for i := 0; ; i++ {
-		if name := fmt.Sprintf("signer-%d", i); (n.WorkerIndex(name) == worker) == same {
-			return name
-		}
-	}
-}
-
 func TestOneSignersOperationsNeverInterleave(t *testing.T) {
 	d := newDisk()
 	n := start(t, d, "a", workers(4), slots(1000))
