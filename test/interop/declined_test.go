@@ -82,10 +82,7 @@ func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
 			metAlone := alone.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
 			metBehind := behind.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
 			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind.URL(), sim), "--chain-gap-after=1s")...)}
-			knows := c.dialEth("http")
-			if !eventually(func() bool { _, err := knows.BlockNumber(t.Context()); return err == nil }) {
-				t.Fatal("the gateway does not come to know its node")
-			}
+			awaitNode(t, c.dialEth("ws"))
 			by, through := sim.Accounts[2*i], sim.Accounts[2*i+1]
 			to := [2]chaintest.Account{chaintest.NewAccount(1000 + 2*i), chaintest.NewAccount(1001 + 2*i)}
 			text := get(json.Marshal([]map[string]string{

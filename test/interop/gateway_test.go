@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ethereum/go-ethereum/ethclient"
 	"github.com/ethereum/go-ethereum/rpc"
 	"go.uber.org/goleak"
 
@@ -126,4 +127,12 @@ func (g *gateway) dial() *rpc.Client {
 	client := get(rpc.DialContext(g.t.Context(), "ws://"+g.addr+"/ws"))(g.t)
 	g.t.Cleanup(client.Close)
 	return client
+}
+
+// awaitNode waits until a gateway that has just been started knows its chain's node.
+func awaitNode(t *testing.T, through *ethclient.Client) {
+	t.Helper()
+	if !eventually(func() bool { _, err := through.BlockNumber(t.Context()); return err == nil }) {
+		t.Fatal("the gateway does not come to know its node")
+	}
 }

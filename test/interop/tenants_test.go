@@ -265,6 +265,7 @@ func (s *tenants) work(client *ethclient.Client, nonces *rpc.Client, heads <-cha
 func TestLongAHostileTenantHoldsUpNobody(t *testing.T) {
 	s := startTenants(t)
 	client, nonces := ethclient.NewClient(s.dial("worker", ethPath)), s.dial("worker", "/ws")
+	awaitNode(t, client)
 	heads := make(chan *types.Header, 1000)
 	sub, err := client.SubscribeNewHead(t.Context(), heads)
 	if err != nil {
