@@ -152,7 +152,10 @@ describe('viem', { concurrency: 4 }, () => {
     b.p.fault = { method: send, answer: async (_, ask) => (await ask(), { error: { code: -32000, message: 'already known' } }) }
     await b.mined(await b.wallet.sendTransaction({ to, value: 1n }), 1)
     // It came before on another way, and is mined when this one comes.
-    b.p.fault = { method: send, answer: async (_, ask) => (await ask(), { error: { code: -32000, message: 'nonce too low' } }) }
+    b.p.fault = { method: send, answer: async (_, ask) => {
+      await b.reader.waitForTransactionReceipt({ hash: (await ask()).result })
+      return { error: { code: -32000, message: 'nonce too low' } }
+    } }
     await b.mined(await b.wallet.sendTransaction({ to, value: 1n }), 2)
     b.p.fault = { method: send, answer: () => ({ error: { code: -32000, message: 'nonce too low' } }) }
     const used = await thrown(b.wallet.sendTransaction({ to, value: 1n }))
