@@ -203,6 +203,8 @@ type Tx struct {
 	// it does nothing but use its nonce.
 	Payment [16]byte
 	Cancels bool
+	// Protected: it names its chain, and no other one takes it.
+	Protected bool
 }
 
 // ErrUnreachable says that no node could be asked. Nothing is known.

@@ -32,7 +32,7 @@ func (e *OtherChainError) Error() string {
 
 // Decode implements chain.Chain. The error names the field and the rule.
 func (c *Client) Decode(raw []byte) (chain.Tx, error) {
-	t, err := rawtx.DecodeSender(raw)
+	t, err := rawtx.Decode(raw)
 	if err != nil {
 		return chain.Tx{}, err
 	}
@@ -43,7 +43,7 @@ func (c *Client) Decode(raw []byte) (chain.Tx, error) {
 		return chain.Tx{}, fmt.Errorf("nonce must be below 2^63-1, is %d", t.Nonce)
 	}
 	return chain.Tx{
-		Account: t.From.String(), Nonce: int64(t.Nonce), Hash: t.Hash, Payment: t.Payment, Cancels: t.Cancels(),
+		Account: t.From.String(), Nonce: int64(t.Nonce), Hash: t.Hash, Payment: t.Payment, Cancels: t.Cancels(), Protected: t.HasChainID,
 		Offer: chain.Offer{GasPrice: bigQuantity(t.GasPrice), MaxFeePerGas: bigQuantity(t.MaxFee),
 			MaxPriorityFeePerGas: bigQuantity(t.Tip), MaxFeePerBlobGas: bigQuantity(t.BlobFee)},
 	}, nil
@@ -112,12 +112,10 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 	all, answered := make([]reply, len(nodes)), make(chan int, len(nodes))
 	text := "0x" + hex.EncodeToString(raw)
 	anyway := c.allBackOff()
-	read, err := rawtx.Decode(raw)
-	protected := err == nil && read.HasChainID // no other chain takes it
 	for i, n := range nodes {
 		c.calls.Go(func() {
 			all[i] = n.send(ctx, tx, text, anyway)
-			n.doubtChain(ctx, &all[i], protected)
+			n.doubtChain(ctx, &all[i], tx.Protected)
 			answered <- i
 		})
 	}

@@ -280,7 +280,7 @@ func TestDecodeTellsSenderNonceHashAndOffer(t *testing.T) {
 	withNodes(1).prepare(t, func(t *testing.T, w *world) {
 		got, err := w.Decode(rawTransfer)
 		got.Payment = [16]byte{} // package rawtx tells what it is of
-		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}}
+		want := chain.Tx{Account: authority, Nonce: 5, Hash: hashOf(rawTransfer), Offer: chain.Offer{GasPrice: "0x3b9aca00"}, Protected: true}
 		if err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}

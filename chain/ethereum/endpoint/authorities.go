@@ -20,7 +20,7 @@ func (s *sending) authorized(ctx context.Context) *wire.Error {
 	if len(s.raw) == 0 || s.raw[0] != rawtx.SetCode {
 		return nil
 	}
-	tx, err := rawtx.DecodeSender(s.raw)
+	tx, err := rawtx.Decode(s.raw)
 	if err != nil {
 		return invalid("transaction", "%s; nothing was sent", clip(err.Error()))
 	}
@@ -32,7 +32,7 @@ func (s *sending) authorized(ctx context.Context) *wire.Error {
 	}
 	tx.RecoverAuthorities()
 	for i := range tx.Authorizations {
-		if a := &tx.Authorizations[i]; a.Valid() && a.Nonce < 1<<63 {
+		if a := &tx.Authorizations[i]; a.Valid && a.Nonce < 1<<63 {
 			if err := s.authority(ctx, s.e.nodes.ID()+":"+a.Authority.String(), int64(a.Nonce)); err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ func setCode(t *testing.T) (raw string, tx *rawtx.Tx) {
 	must(t, err)
 	tx, err = rawtx.Decode(bytes)
 	must(t, err)
+	tx.RecoverAuthorities()
 	return raw, tx
 }
 
@@ -44,7 +45,7 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 	wallet := access.RightAllocate | access.RightMark
 	raw, tx := setCode(t)
 	authority := tx.Authorizations[0]
-	if !authority.Valid() {
+	if !authority.Valid {
 		t.Fatal("the authorization of the vector does not count")
 	}
 	of := signer(authority.Authority.String())

@@ -20,171 +20,113 @@ var names = [...][]string{
 		"accessList", "authorizationList", "yParity", "r", "s"},
 }
 
+var (
+	accessNames        = []string{"address", "storageKeys"}
+	authorizationNames = []string{"chainId", "address", "nonce", "yParity", "r", "s"}
+)
+
+// signatureFields is how many fields a signature has: v or yParity, r and s.
+const signatureFields = 3
+
 // Decode reads a signed transaction: what eth_sendRawTransaction takes, as bytes. A blob
-// transaction may come with its sidecar or without.
+// transaction may come with its sidecar or without. Until RecoverAuthorities, none of its
+// authorizations is valid, and raw must not be changed.
 //
-// The error is an *Error, which names the field and the rule. Nothing of raw is kept.
-//
-// It costs one recovery of a public key, and when that has succeeded one more for each
-// authorization.
+// The error is an *Error. It costs one recovery of a public key, whatever the transaction has.
 func Decode(raw []byte) (*Tx, error) {
-	t, err := DecodeSender(raw)
-	if err == nil {
-		t.RecoverAuthorities()
+	t, err := decode(raw)
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	return t, nil
 }
 
-// DecodeSender is Decode without the authorities: it costs one recovery, whatever the
-// transaction has. None of its authorizations is valid before RecoverAuthorities, until when
-// raw is kept and must not be changed.
-func DecodeSender(raw []byte) (*Tx, error) {
+func decode(raw []byte) (*Tx, *Error) {
 	if len(raw) == 0 {
-		return nil, refuse(ErrEmpty, whole, "is empty")
+		return nil, refuse("is empty")
 	}
 	kind := raw[0]
 	switch {
 	case kind >= shortList:
 		kind = Legacy
 	case kind >= shortString:
-		return nil, refuse(ErrEncoding, whole, "begins with 0x%02x, an RLP string: send what is in the string, which begins with the type", kind)
+		return nil, refuse("begins with 0x%02x, an RLP string: send what is in the string, which begins with the type", kind)
 	case kind == Legacy || int(kind) >= len(names):
-		return nil, refuse(ErrType, whole, "has type %d: types 1 to 4, and legacy without a type byte, are known", kind)
+		return nil, refuse("has type %d: types 1 to 4, and legacy without a type byte, are known", kind)
 	}
-	if kind == Blob {
-		return decodeBlob(raw)
+	list, err := envelope(raw, kind)
+	var sidecar []byte
+	if err == nil && kind == Blob {
+		list, sidecar, err = unwrap(list)
 	}
-	list, err := envelope(raw, kind, MaxSize)
 	if err != nil {
 		return nil, err
 	}
-	r, err := readFields(list, kind)
+	f, err := open(list, names[kind], signatureFields)
 	if err != nil {
 		return nil, err
 	}
-	r.tx.Hash = address.Keccak256(raw)
-	return r.finish()
+	t := &Tx{Type: kind}
+	f.transaction(t)
+	signed := f.read()
+	sig := signature{v: f.number(32), r: f.word(), s: f.word()}
+	if err := f.err; err != nil {
+		return nil, err
+	}
+	if sidecar != nil {
+		if t.Sidecar, err = readSidecar(sidecar, f.hashes); err != nil {
+			return nil, err.in("sidecar")
+		}
+	}
+	t.Hash = address.Keccak256(typeByte(kind), list.raw) // of a blob transaction without its sidecar
+	t.From, err = sig.sender(t, signed)
+	return t, err
+}
+
+// typeByte is what stands before the list of a transaction's fields.
+func typeByte(kind byte) []byte {
+	if kind == Legacy {
+		return nil
+	}
+	return []byte{kind}
 }
 
 // envelope returns the list that the transaction consists of behind its type byte.
-func envelope(raw []byte, kind byte, maxBytes int) (item, error) {
-	if len(raw) > maxBytes {
-		return item{}, refuse(ErrTooLarge, whole, "has %d bytes; of type %d, %d at most are taken", len(raw), kind, maxBytes)
+func envelope(raw []byte, kind byte) (item, *Error) {
+	most := MaxSize
+	if kind == Blob {
+		most = MaxBlobSize
 	}
-	if kind != Legacy {
-		raw = raw[1:]
+	if len(raw) > most {
+		return item{}, refuse("has %d bytes; of type %d, %d at most are taken", len(raw), kind, most)
 	}
+	raw = raw[len(typeByte(kind)):]
 	if len(raw) == 0 {
-		return item{}, refuse(ErrEncoding, whole, "ends after its type byte")
+		return item{}, refuse("ends after its type byte")
 	}
 	list, rest, err := first(raw)
 	switch {
 	case err != nil:
-		return item{}, refuse(ErrEncoding, whole, "%v", err)
+		return item{}, err
 	case !list.list:
-		return item{}, refuse(ErrEncoding, whole, "must be an RLP list, is a string")
+		return item{}, refuse("must be an RLP list, is a string")
 	case len(rest) > 0:
-		return item{}, refuse(ErrEncoding, whole, "is followed by %d bytes that do not belong to it", len(rest))
+		return item{}, refuse("is followed by %d bytes that do not belong to it", len(rest))
 	}
 	return list, nil
 }
 
-// reading is a transaction whose fields were read and whose sender is not known yet.
-type reading struct {
-	tx     Tx
-	sig    signature
-	signed []byte // the fields before the signature, encoded
-	hashes []byte // type 3: of the blobs, one after the other
-	auths  []authSignature
-}
-
-// readFields reads the list of a transaction's fields.
-func readFields(list item, kind byte) (*reading, error) {
-	f, err := openSigned(list, kind)
-	if err != nil {
-		return nil, err
+// transaction reads the fields up to the signature.
+func (f *fields) transaction(t *Tx) {
+	if t.HasChainID = t.Type != Legacy; t.HasChainID {
+		t.ChainID = f.chainID()
 	}
-	r := &reading{tx: Tx{Type: kind}}
-	readers[kind](f, r)
-	r.signed = f.read()
-	r.sig = f.signature()
-	return r, f.err
-}
-
-// finish recovers who signed the transaction.
-func (r *reading) finish() (*Tx, error) {
-	t := r.tx // a copy, so that the caller does not keep what r refers to
-	from, err := r.sig.sender(&t, r.signed)
-	if err != nil {
-		return nil, err
-	}
-	t.From, t.auths = from, r.auths
-	return &t, nil
-}
-
-// signatureFields is how many fields a signature has: v or yParity, r and s.
-const signatureFields = 3
-
-// openSigned is open for a transaction. One without the fields of the signature, as
-// libraries write it for signing, is told apart from one that is broken.
-func openSigned(list item, kind byte) (*fields, error) {
-	f, err := open(list, place{}, names[kind])
-	if err == nil {
-		return f, nil
-	}
-	unsigned := len(names[kind]) - signatureFields
-	if n, broken := count(list, place{}, names[kind]); broken == nil && n == unsigned {
-		return nil, refuse(ErrUnsigned, whole, "is not signed: it ends after %d fields, before %s, r and s",
-			n, names[kind][unsigned])
-	}
-	return nil, err
-}
-
-// readers read the fields of each type up to the signature.
-var readers = [...]func(*fields, *reading){
-	Legacy: func(f *fields, r *reading) {
-		r.tx.Nonce = f.accountNonce()
-		r.tx.GasPrice = f.amount()
-		f.call(&r.tx)
-	},
-	AccessList: func(f *fields, r *reading) {
-		f.chainAndNonce(&r.tx)
-		r.tx.GasPrice = f.amount()
-		f.call(&r.tx)
-		f.accessList()
-	},
-	DynamicFee: readDynamicFee,
-	Blob: func(f *fields, r *reading) {
-		readDynamicFee(f, r)
-		r.tx.BlobFee = f.amount()
-		r.hashes = f.blobHashes()
-		r.tx.BlobHashes = len(r.hashes) / sha256.Size
-		r.tx.Payment = digest(r.tx.Payment[:], r.hashes)
-	},
-	SetCode: func(f *fields, r *reading) {
-		readDynamicFee(f, r)
-		f.authorizations(r)
-		for i := range r.auths {
-			r.tx.Payment = digest(r.tx.Payment[:], r.auths[i].signed)
-		}
-	},
-}
-
-func readDynamicFee(f *fields, r *reading) {
-	f.chainAndNonce(&r.tx)
-	r.tx.Tip = f.amount()
-	r.tx.MaxFee = f.amount()
-	f.call(&r.tx)
-	f.accessList()
-}
-
-func (f *fields) chainAndNonce(t *Tx) {
-	t.ChainID, t.HasChainID = f.chainID(), true
 	t.Nonce = f.accountNonce()
-}
-
-// call reads gas, to, value and input.
-func (f *fields) call(t *Tx) {
+	if t.Type < DynamicFee {
+		t.GasPrice = f.amount()
+	} else {
+		t.Tip, t.MaxFee = f.amount(), f.amount()
+	}
 	t.Gas = f.uint64()
 	if t.Type == Blob || t.Type == SetCode {
 		to := f.address("; a transaction of this type cannot create a contract")
@@ -194,16 +136,66 @@ func (f *fields) call(t *Tx) {
 	}
 	t.Value = f.amount()
 	input := f.bytes()
-	t.DataLen = len(input)
+	t.DataLen, t.Payment = len(input), payment(t, input)
+	if t.Type != Legacy {
+		f.accessList()
+	}
+	switch t.Type {
+	case Blob:
+		t.BlobFee = f.amount()
+		f.blobHashes()
+		t.BlobHashes, t.Payment = len(f.hashes)/sha256.Size, digest(t.Payment[:], f.hashes)
+	case SetCode:
+		f.authorizations(t)
+		for i := range t.Authorizations {
+			t.Payment = digest(t.Payment[:], t.Authorizations[i].signed)
+		}
+	}
+}
+
+// accessList checks the form of an access list (EIP-2930), of which nothing is kept.
+func (f *fields) accessList() {
+	f.each(func(it item) *Error {
+		e, err := open(it, accessNames, 0)
+		if err != nil {
+			return err
+		}
+		e.address("")
+		e.each(func(key item) *Error { return fixed(key, 32) })
+		return e.err
+	})
+}
+
+// authorizations reads the authorization list. A field that is too long makes the whole
+// transaction invalid, a wrong value only its authorization.
+func (f *fields) authorizations(t *Tx) {
+	n := f.each(func(it item) *Error {
+		e, err := open(it, authorizationNames, 0)
+		if err != nil {
+			return err
+		}
+		a := Authorization{ChainID: e.amount(), Address: e.address(""), Nonce: e.uint64(), signed: e.read()}
+		a.sig = signature{v: e.number(1), r: e.word(), s: e.word()}
+		t.Authorizations = append(t.Authorizations, a)
+		return e.err
+	})
+	switch {
+	case n == 0:
+		f.fail("must have at least one authorization (EIP-7702)")
+	case n > MaxAuthorizations:
+		f.fail("must have %d authorizations at most: more need more gas than a transaction can have (EIP-7825)", MaxAuthorizations)
+	}
+}
+
+// payment is a digest of what a transaction does, whatever it pays for that.
+func payment(t *Tx, input []byte) [16]byte {
 	var to []byte
 	if t.To != nil {
 		to = t.To[:]
 	}
 	var value [32]byte
-	if f.err == nil {
-		t.Value.FillBytes(value[:])
-	}
-	t.Payment = digest(to, value[:], input)
+	t.Value.FillBytes(value[:])
+	return digest(to, value[:], input)
 }
 
 // digest is a short hash of parts; their lengths count.

@@ -3,7 +3,7 @@
 //
 // The types are 0 (legacy, with and without the chain id of EIP-155), 1 (EIP-2930),
 // 2 (EIP-1559), 3 (EIP-4844, with blobs and without) and 4 (EIP-7702). Every other
-// type is refused: who cannot read a transaction cannot tell whose nonce it uses.
+// type is refused, because its sender and nonce cannot be read.
 //
 // # What is checked
 //
@@ -17,8 +17,8 @@
 //     (EIP-7594), the lengths and numbers of blobs, commitments and proofs are checked,
 //     and that the commitments are those whose hashes were signed. The proofs
 //     themselves are not verified: that is KZG cryptography and the node's work.
-//   - Of a set-code transaction each authority is recovered, and an authorization that
-//     nodes skip is marked and kept, as EIP-7702 says.
+//   - An authorization of a set-code transaction that nodes skip is marked and kept, as
+//     EIP-7702 says.
 //
 // # What is not checked
 //
@@ -29,4 +29,7 @@
 // Decode reads bytes of strangers. It does not panic, allocates in proportion to the
 // input, whose size it bounds, starts no goroutine and keeps no state. It is safe for
 // many goroutines.
+//
+// Read tx.go (what a transaction says), decode.go, blob.go, signature.go; fields.go and
+// rlp.go are the encoding.
 package rawtx

@@ -1,12 +1,36 @@
 package rawtx
 
 import (
-	"encoding/binary"
+	"cmp"
 	"fmt"
+	"math"
 	"math/big"
 
 	"noncegate/chain/ethereum/address"
 )
+
+// Error says why a transaction was refused.
+type Error struct {
+	Field string // as JSON-RPC calls it, such as accessList[2].address; "": the transaction as a whole
+	Rule  string // what is wrong with it, as the rest of a sentence
+}
+
+// Error returns a sentence that names the field and the rule.
+func (e *Error) Error() string { return cmp.Or(e.Field, "transaction") + " " + e.Rule }
+
+func refuse(rule string, args ...any) *Error { return &Error{Rule: fmt.Sprintf(rule, args...)} }
+
+// in says of an error of a part which field has the part. nil stays nil.
+func (e *Error) in(field string) *Error {
+	switch {
+	case e == nil:
+	case e.Field == "":
+		e.Field = field
+	default:
+		e.Field = field + "." + e.Field
+	}
+	return e
+}
 
 // fields reads the items of one list, in order, each by the method of its kind. The
 // first error stays: every method after it returns zero. The number of items was
@@ -16,96 +40,53 @@ type fields struct {
 	rest  []byte   // those not read yet
 	names []string // of all items
 	next  int      // the number of items read
-	at    place
-	err   error
+	err   *Error
+
+	hashes []byte // of the blobs that a transaction names, one after the other
 }
 
-// place is where a list of fields stands: the transaction itself, or an element of one
-// of its lists. It is spelled only in errors.
-type place struct {
-	list  string // "": the transaction
-	index int    // noIndex: the list itself
-}
-
-const noIndex = -1
-
-func (p place) String() string {
-	switch {
-	case p.list == "":
-		return whole
-	case p.index == noIndex:
-		return p.list
-	}
-	return fmt.Sprintf("%s[%d]", p.list, p.index)
-}
-
-// of returns the name of a field of what stands there.
-func (p place) of(field string) string {
-	if p.list == "" {
-		return field
-	}
-	return p.String() + "." + field
-}
-
-// open returns a reader of a list, which must have as many items as there are names.
-func open(list item, at place, names []string) (*fields, error) {
-	n, err := count(list, at, names)
-	if err != nil {
-		return nil, err
-	}
-	if n != len(names) {
-		return nil, refuse(ErrEncoding, at.String(), "has %d fields, must have %d", n, len(names))
-	}
-	return &fields{body: list.body, rest: list.body, names: names, at: at}, nil
-}
-
-// count returns the number of items of a list, each of which is well formed if there
-// is no error.
-func count(list item, at place, names []string) (int, error) {
+// open returns a reader of a list, which must have as many items as there are names, each of them
+// well formed. Without the last unsigned of them the list is a transaction that was not signed.
+func open(list item, names []string, unsigned int) (*fields, *Error) {
 	if !list.list {
-		return 0, refuse(ErrEncoding, at.String(), "must be an RLP list of %d fields, is a string", len(names))
+		return nil, refuse("must be an RLP list of %d fields, is a string", len(names))
 	}
 	n := 0
 	for rest := list.body; len(rest) > 0; n++ {
-		var err error
-		if _, rest, err = first(rest); err != nil {
-			return 0, refuse(ErrEncoding, at.of(nameOf(names, n)), "%v", err)
+		var err *Error
+		if _, rest, err = first(rest); err != nil && n < len(names) {
+			return nil, err.in(names[n])
+		} else if err != nil {
+			return nil, err.in(fmt.Sprintf("field %d", n+1))
 		}
 	}
-	return n, nil
-}
-
-func nameOf(names []string, i int) string {
-	if i < len(names) {
-		return names[i]
+	switch {
+	case n == len(names):
+		return &fields{body: list.body, rest: list.body, names: names}, nil
+	case unsigned > 0 && n == len(names)-unsigned:
+		return nil, refuse("is not signed: it ends after %d fields, before %s, r and s", n, names[n])
 	}
-	return fmt.Sprintf("field %d", i+1)
+	return nil, refuse("has %d fields, must have %d", n, len(names))
 }
 
 // read returns the bytes of the items that were read, headers included.
 func (f *fields) read() []byte { return f.body[:len(f.body)-len(f.rest)] }
 
-// name returns the name of the item that was read last.
-func (f *fields) name() string { return f.at.of(f.names[f.next-1]) }
-
-func (f *fields) fail(kind error, format string, args ...any) {
+// fail notes what is wrong with the item that was read last.
+func (f *fields) fail(rule string, args ...any) {
 	if f.err == nil {
-		f.err = refuse(kind, f.name(), format, args...)
+		f.err = refuse(rule, args...).in(f.names[f.next-1])
 	}
 }
 
-// item returns the next item, which open has found to be well formed.
+// item returns the next item.
 func (f *fields) item() item {
 	if f.err != nil {
 		return item{}
 	}
 	it, rest, err := first(f.rest)
 	f.next++
-	if err != nil {
-		f.fail(ErrEncoding, "%v", err)
-		return item{}
-	}
-	f.rest = rest
+	f.rest, f.err = rest, err.in(f.names[f.next-1]) // open has found it to be well formed
 	return it
 }
 
@@ -113,19 +94,40 @@ func (f *fields) item() item {
 func (f *fields) bytes() []byte {
 	it := f.item()
 	if it.list {
-		f.fail(ErrEncoding, "must be an RLP string, is a list")
+		f.fail("must be an RLP string, is a list")
 		return nil
 	}
 	return it.body
 }
 
-// list reads a list and returns it unread.
-func (f *fields) list() item {
+// each reads a list and calls do for each of its items, until there is an error. It returns their
+// number.
+func (f *fields) each(do func(item) *Error) (n int) {
 	it := f.item()
 	if f.err == nil && !it.list {
-		f.fail(ErrEncoding, "must be an RLP list, is a string")
+		f.fail("must be an RLP list, is a string")
 	}
-	return it
+	for rest := it.body; f.err == nil && len(rest) > 0; n++ {
+		next, after, err := first(rest)
+		if err == nil {
+			err = do(next)
+		}
+		if rest = after; err != nil {
+			f.err = err.in(fmt.Sprintf("%s[%d]", f.names[f.next-1], n))
+		}
+	}
+	return n
+}
+
+// fixed says what is wrong with a string that must have size bytes; nil: nothing.
+func fixed(it item, size int) *Error {
+	switch {
+	case it.list:
+		return refuse("must be %d bytes, is a list", size)
+	case len(it.body) != size:
+		return refuse("must be %d bytes, has %d", size, len(it.body))
+	}
+	return nil
 }
 
 // number reads an unsigned integer of at most maxBytes. The result has no leading
@@ -134,21 +136,16 @@ func (f *fields) number(maxBytes int) []byte {
 	b := f.bytes()
 	switch {
 	case len(b) > maxBytes:
-		f.fail(ErrEncoding, "must be below 2^%d, has %d bytes", 8*maxBytes, len(b))
+		f.fail("must be below 2^%d, has %d bytes", 8*maxBytes, len(b))
 		return nil
 	case len(b) > 0 && b[0] == 0:
-		f.fail(ErrEncoding, "must have no leading zeros (0 is the empty string)")
+		f.fail("must have no leading zeros (0 is the empty string)")
 		return nil
 	}
 	return b
 }
 
-func (f *fields) uint64() uint64 {
-	var b [8]byte
-	n := f.number(len(b))
-	copy(b[len(b)-len(n):], n)
-	return binary.BigEndian.Uint64(b[:])
-}
+func (f *fields) uint64() uint64 { return new(big.Int).SetBytes(f.number(8)).Uint64() }
 
 // word reads an unsigned integer below 2^256 into 32 bytes.
 func (f *fields) word() (w [32]byte) {
@@ -159,11 +156,11 @@ func (f *fields) word() (w [32]byte) {
 
 func (f *fields) amount() *big.Int { return new(big.Int).SetBytes(f.number(32)) }
 
-// address reads 20 bytes.
+// address reads 20 bytes; why ends the sentence about any other number of them.
 func (f *fields) address(why string) (a address.Address) {
 	b := f.bytes()
 	if f.err == nil && len(b) != len(a) {
-		f.fail(ErrEncoding, "must be %d bytes, has %d%s", len(a), len(b), why)
+		f.fail("must be %d bytes, has %d%s", len(a), len(b), why)
 	}
 	copy(a[:], b)
 	return a
@@ -172,11 +169,11 @@ func (f *fields) address(why string) (a address.Address) {
 // target reads the address that a transaction goes to, or nothing: nil.
 func (f *fields) target() *address.Address {
 	b := f.bytes()
-	if f.err != nil || len(b) == 0 {
+	switch {
+	case f.err != nil || len(b) == 0:
 		return nil
-	}
-	if len(b) != len(address.Address{}) {
-		f.fail(ErrEncoding, "must be %d bytes, or none where a contract is created; has %d", len(address.Address{}), len(b))
+	case len(b) != len(address.Address{}):
+		f.fail("must be %d bytes, or none where a contract is created; has %d", len(address.Address{}), len(b))
 		return nil
 	}
 	a := address.Address(b)
@@ -185,25 +182,29 @@ func (f *fields) target() *address.Address {
 
 // chainID reads the chain id of a typed transaction.
 func (f *fields) chainID() uint64 {
-	n := f.number(32)
-	if f.err != nil {
-		return 0
+	id := f.amount()
+	if rule := badChainID(id); f.err == nil && rule != "" {
+		f.fail("%s", rule)
 	}
-	id := uint64(MaxChainID + 1)
-	if len(n) <= 8 {
-		id = new(big.Int).SetBytes(n).Uint64()
+	return id.Uint64()
+}
+
+// badChainID says what is wrong with a chain id; "": nothing.
+func badChainID(id *big.Int) string {
+	switch {
+	case id.Sign() == 0:
+		return "must not be 0: no chain has it"
+	case !id.IsUint64() || id.Uint64() > MaxChainID:
+		return fmt.Sprintf("must be at most %d (EIP-2294)", uint64(MaxChainID))
 	}
-	if rule := badChainID(id); rule != "" {
-		f.fail(ErrChainID, "%s", rule)
-	}
-	return id
+	return ""
 }
 
 // accountNonce reads the nonce of a transaction.
 func (f *fields) accountNonce() uint64 {
 	n := f.uint64()
-	if n == maxUint64 {
-		f.fail(ErrNonce, "must be below 2^64-1 (EIP-2681)")
+	if n == math.MaxUint64 {
+		f.fail("must be below 2^64-1 (EIP-2681)")
 	}
 	return n
 }

@@ -3,7 +3,6 @@ package rawtx
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 )
 
 // item is one RLP value: a string of bytes, or a list of further items.
@@ -22,51 +21,46 @@ const (
 	maxShort    = 55
 )
 
-// first returns the first item of in and what follows it. The item and the rest are
-// parts of in. The error is the rest of a sentence about the item. in must not be
-// empty.
-//
-// Only the shortest header of an item is taken, so that each value has one encoding.
-func first(in []byte) (item, []byte, error) {
-	switch b := in[0]; {
+// first returns the first item of in, which is not empty, and what follows it. Both are parts
+// of in. Only the shortest header of an item is taken, so that each value has one encoding.
+func first(in []byte) (it item, rest []byte, err *Error) {
+	b := in[0]
+	switch {
 	case b < shortString:
 		return item{raw: in[:1], body: in[:1]}, in[1:], nil
 	case b <= longString:
-		it, rest, err := cut(in, 1, uint64(b-shortString))
+		it, rest, err = cut(in, 1, uint64(b-shortString))
 		if err == nil && len(it.body) == 1 && it.body[0] < shortString {
-			err = fmt.Errorf("is a single byte below 0x80 and must be written without a length (canonical RLP)")
+			err = refuse("is a single byte below 0x80 and must be written without a length (canonical RLP)")
 		}
-		return it, rest, err
 	case b < shortList:
-		return cutLong(in, int(b-longString))
+		it, rest, err = cutLong(in, int(b-longString))
 	case b <= longList:
-		it, rest, err := cut(in, 1, uint64(b-shortList))
-		it.list = true
-		return it, rest, err
+		it, rest, err = cut(in, 1, uint64(b-shortList))
 	default:
-		it, rest, err := cutLong(in, int(b-longList))
-		it.list = true
-		return it, rest, err
+		it, rest, err = cutLong(in, int(b-longList))
 	}
+	it.list = b >= shortList
+	return it, rest, err
 }
 
 // cutLong cuts an item whose length is written in n bytes behind the first, 1 to 8.
-func cutLong(in []byte, n int) (item, []byte, error) {
+func cutLong(in []byte, n int) (item, []byte, *Error) {
 	if len(in) < 1+n {
-		return item{}, nil, fmt.Errorf("ends within its own length")
+		return item{}, nil, refuse("ends within its own length")
 	}
 	var size [8]byte
 	copy(size[8-n:], in[1:1+n])
 	length := binary.BigEndian.Uint64(size[:])
 	if in[1] == 0 || length <= maxShort {
-		return item{}, nil, fmt.Errorf("has a length that could be written shorter (canonical RLP)")
+		return item{}, nil, refuse("has a length that could be written shorter (canonical RLP)")
 	}
 	return cut(in, 1+n, length)
 }
 
-func cut(in []byte, header int, length uint64) (item, []byte, error) {
+func cut(in []byte, header int, length uint64) (item, []byte, *Error) {
 	if left := len(in) - header; length > uint64(left) {
-		return item{}, nil, fmt.Errorf("is cut off: it says %d bytes and %d follow", length, left)
+		return item{}, nil, refuse("is cut off: it says %d bytes and %d follow", length, left)
 	}
 	end := header + int(length)
 	return item{raw: in[:end:end], body: in[header:end:end]}, in[end:], nil

@@ -1,7 +1,7 @@
 package rawtx
 
 import (
-	"fmt"
+	"math"
 	"math/big"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
@@ -10,28 +10,20 @@ import (
 	"noncegate/chain/ethereum/address"
 )
 
-// signature is the last three fields of a transaction, as they were written.
+// signature is the last three fields of a transaction or of an authorization, as they were written.
 type signature struct {
 	v    []byte // v or yParity, without leading zeros
 	r, s [32]byte
 }
 
-func (f *fields) signature() signature {
-	return signature{v: f.number(32), r: f.word(), s: f.word()}
-}
-
-// sender recovers who signed the transaction, whose fields up to the signature are
+// sender recovers the account that signed the transaction, whose fields up to the signature are
 // signed, and sets the chain id of a legacy transaction, which is a part of v.
-func (sig *signature) sender(t *Tx, signed []byte) (address.Address, error) {
+func (sig *signature) sender(t *Tx, signed []byte) (address.Address, *Error) {
 	if sig.r == [32]byte{} && sig.s == [32]byte{} {
-		return address.Address{}, refuse(ErrUnsigned, whole, "is not signed: r and s are 0")
+		return address.Address{}, refuse("is not signed: r and s are 0")
 	}
 	if t.Type != Legacy {
-		parity, ok := small(sig.v)
-		if !ok || parity > 1 {
-			return address.Address{}, refuse(ErrSignature, "yParity", "must be 0 or 1, is %s", decimal(sig.v))
-		}
-		return recoverSender(signingHash([]byte{t.Type}, signed, nil), byte(parity), &sig.r, &sig.s)
+		return sig.typed(t.Type, signed)
 	}
 	parity, err := sig.legacyParity(t)
 	if err != nil {
@@ -41,7 +33,16 @@ func (sig *signature) sender(t *Tx, signed []byte) (address.Address, error) {
 	if t.HasChainID {
 		tail = append(appendUint(nil, t.ChainID), shortString, shortString)
 	}
-	return recoverSender(signingHash(nil, signed, tail), parity, &sig.r, &sig.s)
+	return sig.recover(nil, signed, tail, parity)
+}
+
+// typed recovers the account that signed fields with a byte before them, where v is the parity.
+func (sig *signature) typed(kind byte, signed []byte) (address.Address, *Error) {
+	parity := new(big.Int).SetBytes(sig.v)
+	if !parity.IsUint64() || parity.Uint64() > 1 {
+		return address.Address{}, refuse("must be 0 or 1, is %v", parity).in("yParity")
+	}
+	return sig.recover([]byte{kind}, signed, nil, byte(parity.Uint64()))
 }
 
 // The values of v in legacy transactions: 27 or 28 without chain id, and with one
@@ -52,81 +53,86 @@ const (
 )
 
 // legacyParity returns the parity that v stands for, and sets the chain id.
-func (sig *signature) legacyParity(t *Tx) (byte, error) {
-	v, ok := small(sig.v)
+func (sig *signature) legacyParity(t *Tx) (byte, *Error) {
+	n := new(big.Int).SetBytes(sig.v)
+	v := n.Uint64()
 	switch {
-	case !ok || (v >= protectedV && (v-protectedV)/2 > MaxChainID):
-		return 0, refuse(ErrChainID, "v", "stands for a chain id above %d, the greatest there can be (EIP-2294)", uint64(MaxChainID))
+	case !n.IsUint64() || v >= protectedV && (v-protectedV)/2 > MaxChainID:
+		return 0, refuse("stands for a chain id above %d, the greatest there can be (EIP-2294)", uint64(MaxChainID)).in("v")
 	case v == plainV || v == plainV+1:
 		return byte(v - plainV), nil
 	case v < protectedV:
-		return 0, refuse(ErrSignature, "v", "must be 27 or 28, or 35 or 36 and twice the chain id (EIP-155); is %d", v)
+		return 0, refuse("must be 27 or 28, or 35 or 36 and twice the chain id (EIP-155); is %d", v).in("v")
 	}
 	t.ChainID, t.HasChainID = (v-protectedV)/2, true
-	if rule := badChainID(t.ChainID); rule != "" {
-		return 0, refuse(ErrChainID, "v", "stands for a chain id that %s", rule)
+	if rule := badChainID(new(big.Int).SetUint64(t.ChainID)); rule != "" {
+		return 0, refuse("stands for a chain id that %s", rule).in("v")
 	}
 	return byte((v - protectedV) % 2), nil
 }
 
-// badChainID says what is wrong with a chain id; "": nothing.
-func badChainID(id uint64) string {
-	switch {
-	case id == 0:
-		return "must not be 0: no chain has it"
-	case id > MaxChainID:
-		return fmt.Sprintf("must be at most %d (EIP-2294)", uint64(MaxChainID))
+// recover returns the account whose key signed the hash of prefix, and of the list of the fields
+// and the tail. parity is 0 or 1.
+func (sig *signature) recover(prefix, fields, tail []byte, parity byte) (address.Address, *Error) {
+	var s secp256k1.ModNScalar
+	if err := inRange(&sig.r, new(secp256k1.ModNScalar)); err != nil {
+		return address.Address{}, err.in("r")
 	}
-	return ""
-}
-
-// signingHash returns the hash that is signed: of prefix, and of the list of the fields
-// and the tail.
-func signingHash(prefix, fields, tail []byte) [32]byte {
-	return address.Keccak256(prefix, listHeader(len(fields)+len(tail)), fields, tail)
-}
-
-// recoverSender returns the account whose key made a signature. parity is 0 or 1.
-func recoverSender(hash [32]byte, parity byte, r, s *[32]byte) (address.Address, error) {
-	if err := inRange("r", r); err != nil {
-		return address.Address{}, err
+	if err := inRange(&sig.s, &s); err != nil {
+		return address.Address{}, err.in("s")
 	}
-	if err := inRange("s", s); err != nil {
-		return address.Address{}, err
-	}
-	var n secp256k1.ModNScalar
-	n.SetBytes(s)
-	if n.IsOverHalfOrder() {
-		return address.Address{}, refuse(ErrHighS, "s", "must not be above half of the curve's order (EIP-2): put the order less s in its place, and the other parity")
+	if s.IsOverHalfOrder() {
+		return address.Address{}, refuse("must not be above half of the curve's order (EIP-2): put the order less s in its place, and the other parity").in("s")
 	}
 	var compact [65]byte
 	compact[0] = plainV + parity
-	copy(compact[1:], r[:])
-	copy(compact[33:], s[:])
+	copy(compact[1:], sig.r[:])
+	copy(compact[33:], sig.s[:])
+	hash := address.Keccak256(prefix, listHeader(len(fields)+len(tail)), fields, tail)
 	key, _, err := ecdsa.RecoverCompact(compact[:], hash[:])
 	if err != nil {
-		return address.Address{}, refuse(ErrSignature, "r", "and s are a signature that no key can have made")
+		return address.Address{}, refuse("and s are a signature that no key can have made").in("r")
 	}
-	point := key.SerializeUncompressed()
-	digest := address.Keccak256(point[1:])
+	digest := address.Keccak256(key.SerializeUncompressed()[1:])
 	return address.Address(digest[12:]), nil
 }
 
-func inRange(name string, b *[32]byte) error {
-	var n secp256k1.ModNScalar
+func inRange(b *[32]byte, n *secp256k1.ModNScalar) *Error {
 	switch overflow := n.SetBytes(b); {
 	case overflow != 0:
-		return refuse(ErrSignature, name, "must be below the curve's order")
+		return refuse("must be below the curve's order")
 	case n.IsZero():
-		return refuse(ErrSignature, name, "must not be 0")
+		return refuse("must not be 0")
 	}
 	return nil
 }
 
-// small returns an integer without leading zeros, if it fits.
-func small(b []byte) (uint64, bool) {
-	n := new(big.Int).SetBytes(b)
-	return n.Uint64(), n.IsUint64()
+// authorizationPrefix stands before what an authority signs (EIP-7702).
+const authorizationPrefix = 0x05
+
+// RecoverAuthorities recovers the accounts that signed the transaction's authorizations, at one
+// recovery each, and notes which of them are valid.
+func (t *Tx) RecoverAuthorities() {
+	for i := range t.Authorizations {
+		a := &t.Authorizations[i]
+		by, err := a.sig.typed(authorizationPrefix, a.signed)
+		if err != nil {
+			continue
+		}
+		here := a.ChainID.Sign() == 0 || a.ChainID.IsUint64() && a.ChainID.Uint64() == t.ChainID
+		a.Authority, a.Valid = by, here && a.Nonce < math.MaxUint64
+	}
 }
 
-func decimal(b []byte) string { return new(big.Int).SetBytes(b).String() }
+// RecoverAuthority returns the account that signed an authorization, for one that comes in another
+// form, such as that of a block that a node shows. chainID is the one that was signed, 0 for every
+// chain. The error is an *Error: the signature is one that nodes skip.
+func RecoverAuthority(chainID, nonce uint64, target address.Address, parity byte, r, s [32]byte) (address.Address, error) {
+	fields := append(appendUint(nil, chainID), shortString+byte(len(target)))
+	fields = appendUint(append(fields, target[:]...), nonce)
+	by, err := (&signature{v: []byte{parity}, r: r, s: s}).typed(authorizationPrefix, fields)
+	if err != nil {
+		return by, err
+	}
+	return by, nil
+}

@@ -31,9 +31,7 @@ const MaxAuthorizations = 1 << 24 / 25_000
 // signature still fits 64 bits.
 const MaxChainID = math.MaxUint64/2 - 36
 
-const maxUint64 = math.MaxUint64
-
-// Tx is what a signed transaction says. It shares no memory with what was decoded.
+// Tx is what a signed transaction says.
 type Tx struct {
 	Type uint8
 	From address.Address // recovered from the signature
@@ -65,8 +63,6 @@ type Tx struct {
 	Sidecar    *Sidecar // type 3 with its blobs, as it is sent to a node; else nil
 
 	Authorizations []Authorization // type 4; 1 or more
-
-	auths []authSignature // of Authorizations, until RecoverAuthorities
 }
 
 // Cancels reports whether the transaction only uses its nonce: it pays nothing to its own sender,
@@ -90,12 +86,12 @@ type Authorization struct {
 	ChainID   *big.Int        // below 2^256; 0: every chain
 	Address   address.Address // whose code shall act; zero: none any more
 	Nonce     uint64
-	Authority address.Address // who signed; zero where no signer can be told
-	// Invalid is nil, or the reason why nodes skip this authorization; its nonce is then
-	// not used. Nil is no promise: a node also skips it if Nonce is not the next one of
-	// Authority when it comes to it, or if Authority has other code.
-	Invalid error
-}
+	Authority address.Address // that signed it; zero where no signer can be told
+	// Valid: nothing in the transaction makes nodes skip it. That is no promise: a node also skips
+	// it if Nonce is not the next one of Authority when it comes to it, or if Authority has other
+	// code.
+	Valid bool
 
-// Valid says whether nothing in the transaction makes nodes skip the authorization.
-func (a *Authorization) Valid() bool { return a.Invalid == nil }
+	sig    signature
+	signed []byte // the fields that it signs
+}

@@ -16,46 +16,46 @@ import (
 	"noncegate/chain/ethereum/rawtx"
 )
 
-// exceptions are what core/types decodes and Decode refuses on purpose, and the kind of
-// its error. go-ethereum refuses each of them too, later on: in its signers, its pools, or
+// exceptions are what core/types decodes and Decode refuses on purpose, and what its error
+// says. go-ethereum refuses each of them too, later on: in its signers, its pools, or
 // its blocks.
 var exceptions = []exception{
-	{"its pools take 128 KiB, and 1 MiB with blobs", rawtx.ErrTooLarge, func(raw []byte, tx *types.Transaction) bool {
+	{"its pools take 128 KiB, and 1 MiB with blobs", "at most are taken", func(raw []byte, tx *types.Transaction) bool {
 		if tx.BlobTxSidecar() == nil {
 			return len(raw) > rawtx.MaxSize
 		}
 		inner, err := tx.WithoutBlobTxSidecar().MarshalBinary()
 		return err != nil || len(inner) > rawtx.MaxSize || len(raw) > rawtx.MaxBlobSize
 	}},
-	{"its signers panic for chain 0", rawtx.ErrChainID, func(_ []byte, tx *types.Transaction) bool {
+	{"its signers panic for chain 0", "no chain has it", func(_ []byte, tx *types.Transaction) bool {
 		return tx.Protected() && tx.ChainId().Sign() == 0
 	}},
-	{"no chain id is above that of EIP-2294", rawtx.ErrChainID, func(_ []byte, tx *types.Transaction) bool {
+	{"no chain id is above that of EIP-2294", "(EIP-2294)", func(_ []byte, tx *types.Transaction) bool {
 		return tx.ChainId().Cmp(new(big.Int).SetUint64(rawtx.MaxChainID)) > 0
 	}},
-	{"its pool keeps to EIP-2681", rawtx.ErrNonce, func(_ []byte, tx *types.Transaction) bool {
+	{"its pool keeps to EIP-2681", "(EIP-2681)", func(_ []byte, tx *types.Transaction) bool {
 		return tx.Nonce() == math.MaxUint64
 	}},
-	{"its pool takes amounts below 2^256", rawtx.ErrEncoding, func(_ []byte, tx *types.Transaction) bool {
+	{"its pool takes amounts below 2^256", "must be below 2^256", func(_ []byte, tx *types.Transaction) bool {
 		return max(tx.Value().BitLen(), tx.GasPrice().BitLen(), tx.GasTipCap().BitLen(), tx.GasFeeCap().BitLen()) > 256
 	}},
-	{"its blocks have no blob transaction without blobs (EIP-4844)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+	{"its blocks have no blob transaction without blobs (EIP-4844)", "at least one blob", func(_ []byte, tx *types.Transaction) bool {
 		return tx.Type() == types.BlobTxType && len(tx.BlobHashes()) == 0
 	}},
-	{"its blocks have no blob hashes of another version (EIP-4844)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+	{"its blocks have no blob hashes of another version (EIP-4844)", "the version 0x01", func(_ []byte, tx *types.Transaction) bool {
 		return slices.ContainsFunc(tx.BlobHashes(), func(h common.Hash) bool { return h[0] != 1 })
 	}},
-	{"its pool wants at least one authorization (EIP-7702)", rawtx.ErrContent, func(_ []byte, tx *types.Transaction) bool {
+	{"its pool wants at least one authorization (EIP-7702)", "at least one authorization", func(_ []byte, tx *types.Transaction) bool {
 		return tx.Type() == types.SetCodeTxType && len(tx.SetCodeAuthorizations()) == 0
 	}},
-	{"its pool takes no transaction of more gas than EIP-7825 has", rawtx.ErrTooLarge, func(_ []byte, tx *types.Transaction) bool {
+	{"its pool takes no transaction of more gas than EIP-7825 has", "(EIP-7825)", func(_ []byte, tx *types.Transaction) bool {
 		return len(tx.SetCodeAuthorizations()) > rawtx.MaxAuthorizations
 	}},
 }
 
 type exception struct {
 	why     string
-	kind    error
+	says    string
 	applies func(raw []byte, tx *types.Transaction) bool
 }
 
@@ -101,6 +101,9 @@ func checkSidecar(tx *types.Transaction) error {
 // taken says whether both took it.
 func difference(raw []byte) (diff string, taken bool) {
 	got, gotErr := rawtx.Decode(raw)
+	if gotErr == nil {
+		got.RecoverAuthorities()
+	}
 	want, from, wantErr := reference(raw)
 	switch {
 	case gotErr != nil && wantErr != nil:

@@ -1,11 +1,11 @@
 package rawtx_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -16,8 +16,8 @@ import (
 	"noncegate/chain/ethereum/rawtx"
 )
 
-// Each exception is one: core/types decodes the transaction, Decode refuses it, by the
-// kind of error that is meant for it.
+// Each exception is one: core/types decodes the transaction, Decode refuses it, with
+// the sentence that is meant for it.
 func TestEveryExceptionIsDecodedByGoEthereumAndRefusedHere(t *testing.T) {
 	k, one, above := key(t, 1), big.NewInt(1), new(big.Int).Lsh(big.NewInt(1), 256)
 	on := func(data types.TxData) []byte { return sign(t, k, chain(mainnet), data) }
@@ -45,8 +45,8 @@ func TestEveryExceptionIsDecodedByGoEthereumAndRefusedHere(t *testing.T) {
 			if err := tx.UnmarshalBinary(raw); err != nil || !e.applies(raw, tx) {
 				t.Errorf("%s, %d: %v", e.why, j, err)
 			}
-			if _, err := rawtx.Decode(raw); !errors.Is(err, e.kind) {
-				t.Errorf("%s, %d: got %v, want %v", e.why, j, err, e.kind)
+			if _, err := rawtx.Decode(raw); err == nil || !strings.Contains(err.Error(), e.says) {
+				t.Errorf("%s, %d: got %v, want %v", e.why, j, err, e.says)
 			}
 		}
 	}

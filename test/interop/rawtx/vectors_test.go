@@ -101,7 +101,7 @@ func readHere(tx *rawtx.Tx) vector {
 	}
 	for _, a := range tx.Authorizations {
 		v.Authorizations = append(v.Authorizations,
-			vectorAuth{a.ChainID.String(), common.Address(a.Address), a.Nonce, common.Address(a.Authority), !a.Valid()})
+			vectorAuth{a.ChainID.String(), common.Address(a.Address), a.Nonce, common.Address(a.Authority), !a.Valid})
 	}
 	return v
 }
