@@ -151,17 +151,6 @@ func (l *latest) goesOn(name string) bool {
 
 func (l *latest) add(s *signer) { l[s.hash%uint64(len(l))].Store(s) }
 
-// State is what is known of a signer, for people.
-type State struct {
-	Head         int64
-	Mined, Final int64
-	Claimed      int64 // a count above Mined that one node gives while the others are away or behind; 0: none does
-	FinalKnown   bool
-	Window       int64
-	Trouble      *nonce.Gap // what keeps the lowest open nonce from being mined; nil: nothing that is known
-	Stopped      bool
-}
-
 // Configured reports whether the chain of a signer is one of these.
 func (c *Chains) Configured(name string) bool {
 	t, _ := c.find(name)
@@ -226,7 +215,7 @@ func (c *Chains) LookAt(name string, next int64) {
 
 // State returns what is known of a signer now; ok: its chain is configured, and has
 // said something.
-func (c *Chains) State(name string) (st State, ok bool) {
+func (c *Chains) State(name string) (st nonce.ChainState, ok bool) {
 	s := c.known(name)
 	if s == nil {
 		return st, false
@@ -237,7 +226,7 @@ func (c *Chains) State(name string) (st State, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st = State{Head: t.number(), Mined: v.Mined, Final: v.Final, Claimed: v.Claimed, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
+	st = nonce.ChainState{Head: t.number(), Mined: v.Mined, Final: v.Final, Claimed: v.Claimed, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
 	if s.gap != nil {
 		gap := *s.gap
 		st.Trouble = &gap

@@ -145,7 +145,7 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	}
 	// What carried an authorization of the account itself has a nonce a little lower.
 	below := max(0, from-authorizedBelow)
-	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: below, Limit: listLimit}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: below, Limit: listLimit}}}
 	if left.do(ctx, t, op) == nil {
 		t.report(s, s.settledOutside(from, &op.Page))
 	}

@@ -137,7 +137,7 @@ func (w *world) show(command string, args []string) (shown []string) {
 	case "did":
 		for _, op := range w.did() {
 			words := flagged(" any", op.MarkAny) + flagged(" "+op.Reason, op.Reason != "")
-			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), words))
+			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Request.Attempt, tx(op.TxHash), words))
 		}
 	case "asked":
 		w.chain.set(func() {

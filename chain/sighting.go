@@ -73,7 +73,7 @@ func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *bu
 	if !passed && !found {
 		return
 	}
-	op := &nonce.Op{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}}
 	if f.Settled == Mined || passed {
 		op.Reason = nonce.ReasonMined
 	}
@@ -96,7 +96,7 @@ func (s *signer) shown(n int64) (passed, found bool, tx Hash) {
 
 // mark runs an op that follows from the chain. One that is refused has been overtaken.
 func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budget) {
-	attempt := op.Attempt
+	attempt := op.Request.Attempt
 	err := left.do(ctx, t, op)
 	if _, overtaken := errors.AsType[*nonce.ConflictError](err); err == nil {
 		t.metrics.ended.Inc()

@@ -294,7 +294,7 @@ func (t *Tracker) blocks(ctx context.Context, q *question, f *Sighting, now time
 		t.report(s, s.seen(n, f, now))
 		return
 	}
-	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: n, Limit: listLimit}}}
 	if left.do(ctx, t, op) == nil {
 		t.report(s, s.blocking(n, &op.Page, f.Failed, now))
 	}
@@ -467,7 +467,7 @@ func (t *Tracker) touch(ctx context.Context, s *signer, now time.Time, left *bud
 	if !due {
 		return
 	}
-	op := &nonce.Op{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit}}}
 	if left.do(ctx, t, op) != nil {
 		return
 	}

@@ -138,7 +138,7 @@ func (q *ListQuery) Page(s *Signer, written time.Time, past []Past) ListPage {
 }
 
 // Named fills in the id of a request at the rows that it was answered with.
-func (p *ListPage) Named(q *Request) {
+func (p *ListPage) Named(q *Remembered) {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		for k, n := range q.Nonces {

@@ -83,7 +83,7 @@ type LogChange struct {
 	Put                  []Entry // as they are from now on, ascending
 	Gone                 []int64 // live no more, ascending
 	History              []Past
-	Requests             []Request
+	Requests             []Remembered
 }
 
 // ErrLogGap is in the error of records that do not follow one another.

@@ -76,8 +76,8 @@ type Row struct {
 // whether it was used.
 func (r *Row) Unknown() bool { return r.Status == Held && r.Reason == ReasonUnknown }
 
-// Request is one remembered request id: what it asked for and what it got.
-type Request struct {
+// Remembered is one remembered request id: what it asked for and what it got.
+type Remembered struct {
 	ID       string
 	Hash     [16]byte // of the parameters; equal means the same call
 	Nonces   []int64

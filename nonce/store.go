@@ -96,8 +96,8 @@ type LoadedSigner struct {
 	Err      error // an ErrLive: the row cannot be read; Signer has no Live then
 	Token    int64 // under which the row was written last; 0: by nobody's, or there is no row
 	Shard    lease.Shard
-	History  map[int64]*Past     // of all nonces that were needed; nil: no row is kept
-	Requests map[string]*Request // of all ids that were needed; nil: not known
+	History  map[int64]*Past        // of all nonces that were needed; nil: no row is kept
+	Requests map[string]*Remembered // of all ids that were needed; nil: not known
 }
 
 // Write is the change of one signer.
@@ -112,9 +112,9 @@ type Write struct {
 	// the believed one. A signer of version 0 has no row, or one with nothing but a ceiling.
 	// The row's ceiling is raised to Signer.Ceiling, if it is lower.
 	Signer   Signer
-	Rise     int64     // how many versions more than one a shipment takes in; see LogStore
-	History  []Past    // inserted; those that are Again also in the place of rows of no higher attempt
-	Requests []Request // inserted; where one is known, the write is left out
+	Rise     int64        // how many versions more than one a shipment takes in; see LogStore
+	History  []Past       // inserted; those that are Again also in the place of rows of no higher attempt
+	Requests []Remembered // inserted; where one is known, the write is left out
 	// NotBefore is the time, in Unix milliseconds by the store's clock, before which the
 	// write is left out; 0: none.
 	NotBefore int64

@@ -119,7 +119,7 @@ func (t *Totals) join(o *Totals) {
 const ListedRequests = 10_000
 
 // PackNonces is what the request got as stores keep it: [[nonce, attempt], ...].
-func (q *Request) PackNonces() string {
+func (q *Remembered) PackNonces() string {
 	b := []byte{'['}
 	for i, n := range q.Nonces {
 		if i > 0 {
@@ -132,7 +132,7 @@ func (q *Request) PackNonces() string {
 }
 
 // UnpackNonces reads what PackNonces returned.
-func (q *Request) UnpackNonces(text []byte) error {
+func (q *Remembered) UnpackNonces(text []byte) error {
 	var pairs [][2]int64
 	if err := json.Unmarshal(text, &pairs); err != nil {
 		return fmt.Errorf("what request id %s got: %w", q.ID, err)

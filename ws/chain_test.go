@@ -13,7 +13,6 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/test/lab/wait"
-	"noncegate/wire"
 )
 
 // ofChain begins the names of the signers that a fakeChain speaks of.
@@ -23,7 +22,7 @@ const ofChain = "eip155:7:"
 type fakeChain struct {
 	mu      sync.Mutex
 	view    nonce.ChainView
-	status  *wire.ChainStatus
+	status  *nonce.ChainState
 	words   map[int64]string
 	offer   *nonce.Offer
 	patient bool     // who asks first waits until the test answers; else the wait is over at once
@@ -103,7 +102,7 @@ func (f *fakeChain) Unseen(int64, int64) bool { return false }
 func (f *fakeChain) Committed([]nonce.Event)  {}
 func (f *fakeChain) Owned(bool)               {}
 
-func (f *fakeChain) stateOf(_ context.Context, signer string, _ int64) *wire.ChainStatus {
+func (f *fakeChain) stateOf(_ context.Context, signer string, _ int64) *nonce.ChainState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !strings.HasPrefix(signer, ofChain) || !f.view.Known {
@@ -134,7 +133,7 @@ func (f *fakeChain) offerOf(string, int64) *nonce.Offer {
 // says carries out a directive of a transcript about the chain.
 func (f *fakeChain) says(words []string) error {
 	v := nonce.ChainView{}
-	status := &wire.ChainStatus{Head: 1000}
+	status := &nonce.ChainState{Head: 1000}
 	for _, w := range words {
 		name, text, _ := strings.Cut(w, "=")
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -142,11 +141,11 @@ func (f *fakeChain) says(words []string) error {
 		case "mined":
 			v.Mined, v.Start, status.Mined = n, n, n
 		case "final":
-			v.Final, status.Final = n, &n
+			v.Final, status.Final, status.FinalKnown = n, n, true
 		case "window":
 			v.Window, status.Window = n, n
 		case "gap":
-			status.Gap = &wire.Gap{Nonce: n, Since: wire.Time(time.Now()), Status: wire.StatusUnknown, Attempt: 1, Blocked: 2}
+			status.Trouble = &nonce.Gap{Kind: nonce.WatchGap, Nonce: n, Since: time.Now(), Unknown: true, Attempt: 1, Blocked: 2}
 		case "fee":
 			f.offer = &nonce.Offer{MaxFeePerGas: text}
 			err = nil

@@ -120,11 +120,11 @@ type Config struct {
 	// state, and must not block. nil, for each of them: no chain is asked.
 	// ChainAsk is for a status or list that was read, and whose signer's owner has to be asked first what
 	// its chain says: it returns what does that, which may block for as long as a forwarded request
-	// takes, and is run by a goroutine of its own. It sets op.Said to a *ChainSaid. nil: nobody is to
+	// takes, and is run by a goroutine of its own. It sets op.Said. nil: nobody is to
 	// be asked. ofNode: another node asks; it is told what this node knows as the owner, or, as
 	// op.Err, that this node is not.
 	ChainAsk    func(op *nonce.Op, ofNode bool) func()
-	ChainStatus func(ctx context.Context, signer string, next int64) *wire.ChainStatus
+	ChainStatus func(ctx context.Context, signer string, next int64) *nonce.ChainState
 	ChainStates func(signer string, rows []nonce.Row) []string
 	ChainOffer  func(signer string, n int64) *nonce.Offer
 
@@ -136,14 +136,6 @@ type Config struct {
 	// Interest is, or when ctx ends. It is called in a connection's read
 	// goroutine before a subscription is answered. nil: there is nobody to ask.
 	AwaitInterest func(ctx context.Context)
-}
-
-// ChainSaid is what the chain of a signer says by its owner; see Config.ChainAsk.
-type ChainSaid struct {
-	Status *wire.ChainStatus // of a status; nil: nothing
-	Words  []string          // of a list: of each row
-	// Partial: the owner was not reached, and this is what else is known.
-	Partial bool
 }
 
 // setDefaults sets what follows from other settings.

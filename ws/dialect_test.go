@@ -67,7 +67,7 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 		if !c.May(access.RightAllocate, "a") {
 			return Answer{Err: c.Forbidden(access.RightAllocate)}
 		}
-		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: "a", Count: 1}
+		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "a", Count: 1}}
 		if err := c.Do(op); err != nil {
 			return Answer{Err: err}
 		}

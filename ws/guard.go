@@ -38,7 +38,7 @@ func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 // paramsOf stands for what a call asks for, however it was written.
 func paramsOf(op *nonce.Op) [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%q %d %q %d %d %d %x %q %t %t",
-		op.Signer, op.Count, op.RequestID, op.Hold, op.Nonce, op.Attempt, op.TxHash, op.Reason, op.RecordFirst, op.Unsent))
+		op.Signer, op.Count, op.RequestID, op.Hold, op.Nonce, op.Request.Attempt, op.TxHash, op.Reason, op.RecordFirst, op.Unsent))
 }
 
 // proceed does a request when it is its turn. One whose lock was refused is answered

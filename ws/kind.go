@@ -93,7 +93,7 @@ func auditRepaired(op *nonce.Op, failed bool, e *audit.Entry) {
 
 func auditNonce(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Nonce, true }
 
-func auditFloor(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Floor, true }
+func auditFloor(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Request.Floor, true }
 
 // tooLarge refuses what could never be admitted.
 func tooLarge(op *nonce.Op) *wire.Error {

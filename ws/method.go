@@ -72,7 +72,7 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 	if err := c.setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
-	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
 
@@ -80,7 +80,7 @@ func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
 	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded)); err != nil {
 		return err
 	}
-	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
 	r.op.Forwarded, r.op.Take, r.op.MaxOpen = p.Forwarded, p.Take, int(p.MaxOpen)
 	return cmp.Or(setHash(&r.op, p.TxHash), setOver(&r.op, p.Over), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
@@ -89,7 +89,7 @@ func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
 	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
-	r.op.Kind, r.op.Nonce, r.op.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
 	return c.setPrincipal(r, p.Principal, p.MarkAny)
 }
 
@@ -112,7 +112,7 @@ func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Err
 	if bad != nil {
 		return invalidParams("reason", bad.Error())
 	}
-	r.op.Kind, r.op.Nonce, r.op.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
 	r.op.Unsent, r.op.Forwarded, r.op.Keep = p.Unsent, p.Forwarded, p.Keep
 	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
 }
@@ -134,7 +134,7 @@ func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
 }
 
 func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
-	r.op.Kind, r.op.Floor = nonce.KindSetFloor, p.Floor
+	r.op.Kind, r.op.Request.Floor = nonce.KindSetFloor, p.Floor
 	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
 

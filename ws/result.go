@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -37,18 +38,18 @@ func reissued(was *nonce.Earlier) *wire.Reissued {
 
 func extendResult(op *nonce.Op) *wire.ExtendResult {
 	return &wire.ExtendResult{
-		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
 	}
 }
 
 func floorResult(op *nonce.Op) *wire.FloorResult {
-	return &wire.FloorResult{Signer: op.Signer, Floor: op.Floor, Next: op.Next}
+	return &wire.FloorResult{Signer: op.Signer, Floor: op.Result.Floor, Next: op.Next}
 }
 
 func markResult(op *nonce.Op) *wire.MarkResult {
 	r := &wire.MarkResult{
-		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt,
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
 		Status: op.Status.String(), Replaced: op.Replaced.String(),
 	}
 	r.TxHash, r.TxHashes = hashesOf(op.Hashes)
@@ -132,10 +133,32 @@ func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
 		until := wire.Time(s.Lease.ExpiresAt)
 		r.Owner, r.OwnerURL, r.LeaseUntil = clip(s.Lease.Holder.Node), clip(s.Lease.URL), &until
 	}
-	if said, asked := op.Said.(*ChainSaid); asked {
-		r.Chain = said.Status
+	if said := op.Said; said != nil {
+		r.Chain = chainStatus(said.State, said.Partial)
 	} else if ask := c.srv.cfg.ChainStatus; ask != nil {
-		r.Chain = ask(c.srv.life, op.Signer, s.Next)
+		r.Chain = chainStatus(ask(c.srv.life, op.Signer, s.Next), false)
+	}
+	return r
+}
+
+// chainStatus is what a chain says of a signer; nil: nothing.
+func chainStatus(st *nonce.ChainState, partial bool) *wire.ChainStatus {
+	if st == nil {
+		return nil
+	}
+	r := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Claimed: st.Claimed, Window: st.Window, Stopped: st.Stopped, Partial: partial}
+	if st.FinalKnown {
+		r.Final = &st.Final
+	}
+	if is := st.Trouble; is != nil {
+		switch is.Kind {
+		case nonce.WatchGap:
+			r.Gap = events.Gap(is)
+		case nonce.WatchStuck:
+			r.Stuck = events.Gap(is)
+		case nonce.WatchDropped:
+			r.Dropped = events.Gap(is)
+		}
 	}
 	return r
 }
@@ -158,8 +181,11 @@ func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
 	page := &op.Page
 	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows))}
 	var words []string
-	if said, asked := op.Said.(*ChainSaid); asked {
-		words, r.Partial = said.Words, said.Partial
+	if said := op.Said; said != nil {
+		words, r.Partial = make([]string, len(page.Rows)), said.Partial
+		for i := range page.Rows {
+			words[i] = said.Word(page.Rows[i].Nonce, page.Rows[i].Attempt)
+		}
 	} else if ask := c.srv.cfg.ChainStates; ask != nil {
 		words = ask(op.Signer, page.Rows)
 	}

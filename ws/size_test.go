@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"noncegate/internal/events"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/test/lab/wait"
@@ -35,21 +34,14 @@ const widest = math.MaxInt64
 func widestOps() []*nonce.Op {
 	earlier := []*nonce.Earlier{{Attempt: widest, Reason: nonce.ReasonRepair, TxHash: widestHash}}
 	all := nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes))
-	mark := nonce.Op{
-		Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash, Status: nonce.Consumed,
-		Hashes: all, Replaced: widestHash, HeldUntil: widestTime, HoldLeft: widest,
-	}
+	mark := nonce.Op{Request: nonce.Request{Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash}, Result: nonce.Result{Status: nonce.Consumed, Hashes: all, Replaced: widestHash, HeldUntil: widestTime, HoldLeft: widest}}
 	used, recyclable, signed, signedLate := mark, mark, mark, mark
 	used.Kind, recyclable.Kind, signed.Kind, signedLate.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindMarkSigned
 	signed.Status = nonce.Held
 	signed.Earlier, signedLate.Earlier = earlier, earlier
-	extend := nonce.Op{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest, Token: widest, HeldUntil: widestTime, HoldLeft: widest}
-	repair := nonce.Op{
-		Kind: nonce.KindRepair, Signer: widestKey, Count: 1, Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest,
-		Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason}, Earlier: earlier,
-		Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile},
-	}
-	list := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}
+	extend := nonce.Op{Request: nonce.Request{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest}, Result: nonce.Result{Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
+	repair := nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: widestKey, Count: 1}, Result: nonce.Result{Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest, Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason}, Earlier: earlier, Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile}}}
+	list := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}}
 	for range list.List.Limit {
 		list.Page.Rows = append(list.Page.Rows, nonce.Row{
 			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Replaced: all[len(widestHash):], Reason: widestReason, Earlier: earlier[0],
@@ -64,17 +56,14 @@ func widestOps() []*nonce.Op {
 	words.ChainOnly = true
 	ops := []*nonce.Op{
 		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one, &words,
-		{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest, Next: widest},
-		{Kind: nonce.KindStatus, Signer: widestKey, Summary: nonce.Summary{
+		{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest}, Result: nonce.Result{Next: widest}},
+		{Request: nonce.Request{Kind: nonce.KindStatus, Signer: widestKey}, Result: nonce.Result{Summary: nonce.Summary{
 			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
 			Lease: lease.Ownership{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
-		}},
+		}, Said: &nonce.ChainSaid{State: widestState, Partial: true}}},
 	}
 	for _, count := range []int{1, 2, nonce.MaxCount} {
-		op := &nonce.Op{
-			Kind: nonce.KindAllocate, Signer: widestKey, Count: count, Token: widest,
-			HeldUntil: widestTime, HoldLeft: widest,
-		}
+		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: widestKey, Count: count}, Result: nonce.Result{Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
 		for range count {
 			op.Earlier = append(op.Earlier, earlier...)
 			op.Nonces, op.Attempts = append(op.Nonces, widest), append(op.Attempts, widest)
@@ -149,13 +138,15 @@ func TestNoReplyExceedsItsReservation(t *testing.T) {
 	}
 }
 
+var widestState = &nonce.ChainState{
+	Head: widest, Mined: widest, Final: widest, FinalKnown: true, Claimed: widest, Window: widest, Stopped: true,
+	Trouble: &nonce.Gap{Kind: nonce.WatchDropped, Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest},
+}
+
 // widestChain is a chain that says as much as can be said.
 func widestChain() Config {
 	return Config{
-		ChainStatus: func(context.Context, string, int64) *wire.ChainStatus {
-			final, gap := int64(widest), &nonce.Gap{Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest}
-			return &wire.ChainStatus{Mined: widest, Final: &final, Claimed: widest, Window: widest, Head: widest, Dropped: events.Gap(gap), Stopped: true, Partial: true}
-		},
+		ChainStatus: func(context.Context, string, int64) *nonce.ChainState { return widestState },
 		ChainStates: func(_ string, rows []nonce.Row) []string {
 			words := make([]string, len(rows))
 			for i := range words {
@@ -168,7 +159,7 @@ func widestChain() Config {
 
 func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 	c := &conn{srv: &Server{cfg: widestChain()}}
-	op := &nonce.Op{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
 	for n := range int64(10) {
 		op.Page.Rows = append(op.Page.Rows, nonce.Row{
 			Nonce: n, Status: nonce.Consumed, Attempt: 1, TxHash: widestHash,

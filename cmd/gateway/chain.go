@@ -11,9 +11,7 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/chain/ethereum/endpoint"
-	"noncegate/internal/events"
 	"noncegate/nonce"
-	"noncegate/wire"
 )
 
 // openChains makes what asks the chains of --chain. It asks nothing yet.
@@ -174,30 +172,18 @@ func (a *app) chainReady() func(string, bool, func()) bool {
 	}
 }
 
-func (a *app) chainStatus() func(context.Context, string, int64) *wire.ChainStatus {
+func (a *app) chainStatus() func(context.Context, string, int64) *nonce.ChainState {
 	if a.chains == nil {
 		return nil
 	}
-	return func(_ context.Context, signer string, next int64) *wire.ChainStatus {
+	return func(_ context.Context, signer string, next int64) *nonce.ChainState {
 		a.chains.LookAt(signer, next)
 		st, ok := a.chains.State(signer)
 		if !ok {
 			return nil
 		}
-		return statusOfChain(&st)
+		return &st
 	}
-}
-
-func statusOfChain(st *chain.State) *wire.ChainStatus {
-	out := &wire.ChainStatus{Head: st.Head, Mined: st.Mined, Claimed: st.Claimed, Window: st.Window, Stopped: st.Stopped}
-	if st.FinalKnown {
-		out.Final = &st.Final
-	}
-	if is := st.Trouble; is != nil {
-		places := map[nonce.WatchKind]**wire.Gap{nonce.WatchGap: &out.Gap, nonce.WatchStuck: &out.Stuck, nonce.WatchDropped: &out.Dropped}
-		*places[is.Kind] = events.Gap(is)
-	}
-	return out
 }
 
 func (a *app) chainStates() func(string, []nonce.Row) []string {

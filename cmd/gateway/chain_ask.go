@@ -6,7 +6,6 @@ import (
 	"noncegate/chain"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // chainAsk has what a chain says of a signer be said by its owner: another node is asked, and a node
@@ -41,37 +40,26 @@ func (a *app) chainAsk() func(op *nonce.Op, ofNode bool) func() {
 }
 
 // askOwner asks the owner of a signer what its chain says.
-func (a *app) askOwner(node, url string, op *nonce.Op) (*ws.ChainSaid, bool) {
+func (a *app) askOwner(node, url string, op *nonce.Op) (said *nonce.ChainSaid, ok bool) {
 	if node == "" || a.router == nil || !a.router.Reaches(node) {
 		return nil, false
 	}
+	var err error
 	if op.Kind == nonce.KindStatus {
-		status, err := a.router.StatusAt(node, url, op.Signer, op.Principal)
-		return &ws.ChainSaid{Status: status}, err == nil
+		said, err = a.router.StatusAt(node, url, op.Signer, op.Principal)
+	} else {
+		said, err = a.router.ListAt(node, url, op.List, op.Principal)
 	}
-	rows, err := a.router.ListAt(node, url, op.List, op.Principal)
-	if err != nil {
-		return nil, false
-	}
-	type hold struct{ nonce, attempt int64 }
-	words := make(map[hold]string, len(rows))
-	for i := range rows {
-		words[hold{rows[i].Nonce, rows[i].Attempt}] = rows[i].Chain
-	}
-	said := &ws.ChainSaid{Words: make([]string, len(op.Page.Rows))}
-	for i := range op.Page.Rows {
-		said.Words[i] = words[hold{op.Page.Rows[i].Nonce, op.Page.Rows[i].Attempt}]
-	}
-	return said, true
+	return said, err == nil
 }
 
 // storedOf is what the store has of a signer's chain, with what this node knows.
-func (a *app) storedOf(op *nonce.Op, mine bool) *ws.ChainSaid {
+func (a *app) storedOf(op *nonce.Op, mine bool) *nonce.ChainSaid {
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.ChainTimeout)
 	defer cancel()
 	trouble := a.storedTrouble(ctx, op.Signer, mine)
 	if op.Kind == nonce.KindList {
-		return &ws.ChainSaid{Words: a.storedWords(op, trouble), Partial: !mine}
+		return &nonce.ChainSaid{Words: a.storedWords(op, trouble), Partial: !mine}
 	}
 	a.chains.LookAt(op.Signer, op.Summary.Next)
 	st, known := a.chains.State(op.Signer)
@@ -82,21 +70,25 @@ func (a *app) storedOf(op *nonce.Op, mine bool) *ws.ChainSaid {
 		}
 		st.Trouble = trouble
 	case !known:
-		return &ws.ChainSaid{}
+		return &nonce.ChainSaid{}
 	}
-	out := statusOfChain(&st)
-	out.Partial = !mine
-	return &ws.ChainSaid{Status: out}
+	return &nonce.ChainSaid{State: &st, Partial: !mine}
 }
 
 // storedWords is what is known of each row: a recorded transaction that the owner found in no pool
 // is dropped, whatever this node has not looked for.
-func (a *app) storedWords(op *nonce.Op, trouble *nonce.Gap) []string {
-	words := a.chains.Words(op.Signer, op.Page.Rows)
+func (a *app) storedWords(op *nonce.Op, trouble *nonce.Gap) []nonce.ChainWord {
+	texts := a.chains.Words(op.Signer, op.Page.Rows)
+	words := make([]nonce.ChainWord, len(op.Page.Rows))
 	for i := range op.Page.Rows {
-		lost := trouble != nil && trouble.Kind != nonce.WatchStuck && trouble.Nonce == op.Page.Rows[i].Nonce
-		if lost && words[i] == wire.ChainSent {
-			words[i] = wire.ChainDropped
+		row := &op.Page.Rows[i]
+		words[i].Nonce, words[i].Attempt = row.Nonce, row.Attempt
+		if i < len(texts) {
+			words[i].Word = texts[i]
+		}
+		lost := trouble != nil && trouble.Kind != nonce.WatchStuck && trouble.Nonce == row.Nonce
+		if lost && words[i].Word == wire.ChainSent {
+			words[i].Word = wire.ChainDropped
 		}
 	}
 	return words

@@ -22,7 +22,7 @@ type asked struct {
 }
 
 func askedBy(op *nonce.Op) asked {
-	return asked{kind: op.Kind, signer: op.Signer, count: op.Count, nonce: op.Nonce, attempt: op.Attempt, keep: op.Keep, hash: op.TxHash}
+	return asked{kind: op.Kind, signer: op.Signer, count: op.Count, nonce: op.Nonce, attempt: op.Request.Attempt, keep: op.Keep, hash: op.TxHash}
 }
 
 // answer is an answer that was understood.
@@ -42,7 +42,7 @@ type answer struct {
 	earlier          []*nonce.Earlier
 	offer            *nonce.Offer
 	floor, next      int64
-	said             any // of a read: *wire.ChainStatus or []wire.Allocation
+	said             *nonce.ChainSaid // of a read
 }
 
 // fill writes the result part of op.
@@ -60,12 +60,12 @@ func (a *answer) fill(op *nonce.Op) {
 		op.HeldUntil, op.HoldLeft, op.Before, op.Earlier = a.heldUntil, a.holdLeft, a.before, a.earlier
 		op.Status, op.Hashes, op.Offer = nonce.Held, a.hashes, a.offer
 	case nonce.KindExtend:
-		op.Token, op.HeldUntil, op.HoldLeft, op.Status = a.token, a.heldUntil, a.holdLeft, nonce.Held
+		op.Token, op.HeldUntil, op.HoldLeft, op.Status, op.Result.Attempt = a.token, a.heldUntil, a.holdLeft, nonce.Held, op.Request.Attempt
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
-		op.Status, op.Attempt, op.Hashes, op.Replaced = a.status, a.attempt, a.hashes, a.replaced
+		op.Status, op.Result.Attempt, op.Hashes, op.Replaced = a.status, a.attempt, a.hashes, a.replaced
 		op.HeldUntil, op.HoldLeft, op.Earlier = a.heldUntil, a.holdLeft, a.earlier
 	case nonce.KindSetFloor:
-		op.Floor, op.Next = a.floor, a.next
+		op.Result.Floor, op.Next = a.floor, a.next
 	case nonce.KindStatus, nonce.KindList:
 		op.Said = a.said
 	}

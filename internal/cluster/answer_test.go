@@ -21,13 +21,13 @@ func hashOf(n byte) (h nonce.TxHash) {
 
 // An answer that does not fit what was asked may be that to another request.
 func TestAnAnswerThatDoesNotFitIsNonsense(t *testing.T) {
-	h1, allocate := hashOf(1).String(), &nonce.Op{Kind: nonce.KindAllocate, Signer: "s", Count: 1}
+	h1, allocate := hashOf(1).String(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}
 	ops := map[string]*nonce.Op{
-		"used":     {Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)},
-		"signed":   {Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)},
-		"release":  {Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1},
-		"extend":   {Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1},
-		"repair":   {Kind: nonce.KindRepair, Signer: "s", Nonce: 4},
+		"used":     {Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
+		"signed":   {Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
+		"release":  {Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
+		"extend":   {Request: nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}},
+		"repair":   {Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 4}},
 		"allocate": allocate,
 	}
 	whole := strings.NewReplacer("H1", h1, "H2", hashOf(2).String(), "NINE", `["`+strings.Repeat(h1+`","`, 8)+h1+`"]`,

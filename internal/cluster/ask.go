@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"time"
 
 	"noncegate/nonce"
 	"noncegate/wire"
@@ -24,20 +25,16 @@ func isRead(k nonce.Kind) bool { return k == nonce.KindStatus || k == nonce.Kind
 // StatusAt asks a node for what the chain says of a signer that it owns; nil: nothing. It goes
 // behind what was forwarded there before, waits no longer than an op that is forwarded, and takes at
 // most half of the slots. An error means that the owner has not said it.
-func (r *Router) StatusAt(node, url, signer string, by nonce.Principal) (*wire.ChainStatus, error) {
-	said, err := r.ask(node, url, nonce.Op{Kind: nonce.KindStatus, Signer: signer, Principal: by})
-	status, _ := said.(*wire.ChainStatus)
-	return status, err
+func (r *Router) StatusAt(node, url, signer string, by nonce.Principal) (*nonce.ChainSaid, error) {
+	return r.ask(node, url, nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: signer, Principal: by}})
 }
 
 // ListAt is StatusAt for what the chain says of the nonces of a list: those that it says something of.
-func (r *Router) ListAt(node, url string, list nonce.ListQuery, by nonce.Principal) ([]wire.Allocation, error) {
-	said, err := r.ask(node, url, nonce.Op{Kind: nonce.KindList, Signer: list.Signer, List: list, Principal: by})
-	rows, _ := said.([]wire.Allocation)
-	return rows, err
+func (r *Router) ListAt(node, url string, list nonce.ListQuery, by nonce.Principal) (*nonce.ChainSaid, error) {
+	return r.ask(node, url, nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: list.Signer, List: list, Principal: by}})
 }
 
-func (r *Router) ask(node, url string, op nonce.Op) (any, error) {
+func (r *Router) ask(node, url string, op nonce.Op) (*nonce.ChainSaid, error) {
 	q := &inquiry{op: op, done: make(chan nonce.Verdict, 1)}
 	q.op.Completion = q
 	if err := r.Forward(node, url, &q.op); err != nil {
@@ -58,24 +55,33 @@ func statusSaid(q asked, result []byte) (answer, error) {
 	if got.Signer != q.signer {
 		return answer{}, nonsense("the state of %.140q, which was not asked for", got.Signer)
 	}
-	if c := got.Chain; c != nil {
-		gaps := 0
-		for _, g := range []*wire.Gap{c.Gap, c.Stuck, c.Dropped} {
-			if g == nil {
-				continue
-			}
-			if gaps++; gaps > 1 || !gapFits(g) {
-				return answer{}, nonsense("the gap number %d of a signer, of nonce %d in the state %.40q with the hash %.70q", gaps, g.Nonce, g.Status, g.TxHash)
-			}
-		}
+	c := got.Chain
+	if c == nil {
+		return answer{said: new(nonce.ChainSaid)}, nil
 	}
-	return answer{said: got.Chain}, nil
+	st := &nonce.ChainState{Head: c.Head, Mined: c.Mined, Claimed: c.Claimed, Window: c.Window, Stopped: c.Stopped}
+	if c.Final != nil {
+		st.Final, st.FinalKnown = *c.Final, true
+	}
+	for kind, g := range map[nonce.WatchKind]*wire.Gap{nonce.WatchGap: c.Gap, nonce.WatchStuck: c.Stuck, nonce.WatchDropped: c.Dropped} {
+		if g == nil {
+			continue
+		}
+		trouble, ok := gapOf(g)
+		if !ok || st.Trouble != nil {
+			return answer{}, nonsense("a gap of a signer, of nonce %d in the state %.40q with the hash %.70q", g.Nonce, g.Status, g.TxHash)
+		}
+		trouble.Kind, st.Trouble = kind, trouble
+	}
+	return answer{said: &nonce.ChainSaid{State: st, Partial: c.Partial}}, nil
 }
 
-func gapFits(g *wire.Gap) bool {
-	status, _ := statusOf(g.Status)
-	_, err := nonce.ParseTxHash(g.TxHash)
-	return g.Nonce >= 0 && (g.Status == "" || status != 0) && (g.TxHash == "" || err == nil)
+func gapOf(g *wire.Gap) (*nonce.Gap, bool) {
+	status, unknown := statusOf(g.Status)
+	hash, err := nonce.ParseTxHash(g.TxHash)
+	return &nonce.Gap{
+		Nonce: g.Nonce, Since: time.Time(g.Since), Status: status, Unknown: unknown, Attempt: g.Attempt, TxHash: hash, Blocked: g.Blocked,
+	}, g.Nonce >= 0 && (g.Status == "" || status != 0) && (g.TxHash == "" || err == nil)
 }
 
 // listSaid reads what a chain says of nonces.
@@ -87,5 +93,9 @@ func listSaid(result []byte) (answer, error) {
 	if len(got.Allocations) > wire.MaxListLimit {
 		return answer{}, nonsense("a list of %d nonces", len(got.Allocations))
 	}
-	return answer{said: got.Allocations}, nil
+	said := &nonce.ChainSaid{Words: make([]nonce.ChainWord, len(got.Allocations))}
+	for i, a := range got.Allocations {
+		said.Words[i] = nonce.ChainWord{Nonce: a.Nonce, Attempt: a.Attempt, Word: a.Chain}
+	}
+	return answer{said: said}, nil
 }

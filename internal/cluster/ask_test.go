@@ -16,7 +16,7 @@ import (
 func TestWhatAnOwnerSaysOfAChainIsAskedForInHalfOfTheSlots(t *testing.T) {
 	linked(t, Config{Queue: 4}, func(t *testing.T, w *world, f *far) {
 		ends := make(chan error, 3)
-		var said *wire.ChainStatus
+		var said *nonce.ChainSaid
 		ask := func() {
 			got, err := w.StatusAt("a", "", "s", 0)
 			if err == nil {
@@ -38,7 +38,7 @@ func TestWhatAnOwnerSaysOfAChainIsAskedForInHalfOfTheSlots(t *testing.T) {
 			t.Errorf("the node is asked %+v", second)
 		}
 		f.Answer(first, wire.StatusResult{Signer: "s", Chain: &wire.ChainStatus{Mined: 3, Gap: &wire.Gap{Nonce: 3}}})
-		if err := <-ends; err != nil || said == nil || said.Mined != 3 || said.Gap.Nonce != 3 {
+		if err := <-ends; err != nil || said == nil || said.State.Mined != 3 || said.State.Trouble.Nonce != 3 {
 			t.Errorf("answered %+v, %v", said, err)
 		}
 		time.Sleep(6 * time.Second)

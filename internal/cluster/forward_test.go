@@ -21,7 +21,7 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 		for s := range signers {
 			callers.Go(func() {
 				for n := range each {
-					w.forward("a", &nonce.Op{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1})
+					w.forward("a", &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1}})
 				}
 			})
 		}

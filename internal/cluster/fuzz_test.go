@@ -36,12 +36,12 @@ func (r *returns) Return(op *nonce.Op, v nonce.Verdict) nonce.Waker {
 			r.t.Fatalf("an allocation of %d came back as nonces %v, attempts %v until %v", op.Count, op.Nonces, op.Attempts, op.HeldUntil)
 		}
 	case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned:
-		if op.Status == 0 || op.Attempt < 1 || op.Hashes.Len() > nonce.MaxHashes || op.Kind == nonce.KindMarkSigned && !op.Hashes.Contains(op.TxHash) {
-			r.t.Fatalf("a mark came back as %v, attempt %d, with %d hashes", op.Status, op.Attempt, op.Hashes.Len())
+		if op.Status == 0 || op.Result.Attempt < 1 || op.Hashes.Len() > nonce.MaxHashes || op.Kind == nonce.KindMarkSigned && !op.Hashes.Contains(op.TxHash) {
+			r.t.Fatalf("a mark came back as %v, attempt %d, with %d hashes", op.Status, op.Result.Attempt, op.Hashes.Len())
 		}
 	case nonce.KindExtend:
-		if op.Attempt != 1 || op.HeldUntil.IsZero() || op.HoldLeft < 0 {
-			r.t.Fatalf("a hold came back until %v, attempt %d", op.HeldUntil, op.Attempt)
+		if op.Result.Attempt != 1 || op.HeldUntil.IsZero() || op.HoldLeft < 0 {
+			r.t.Fatalf("a hold came back until %v, attempt %d", op.HeldUntil, op.Result.Attempt)
 		}
 	case nonce.KindRepair:
 		if len(op.Nonces) != 1 || op.Nonces[0] < 0 || op.Attempts[0] < 1 || op.HeldUntil.IsZero() || op.Hashes.Len() > nonce.MaxHashes ||
@@ -107,11 +107,11 @@ func FuzzReceive(f *testing.F) {
 		r.service, r.events = back, told{t}
 		p := &peer{r: r, id: "there", wake: make(chan struct{}, 1)}
 		for i, op := range []*nonce.Op{
-			{Kind: nonce.KindAllocate, Signer: "s", Count: 1}, {Kind: nonce.KindAllocate, Signer: "s", Count: 2},
-			{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1},
-			{Kind: nonce.KindSetFloor, Signer: "s", Floor: 5}, {Kind: nonce.KindAllocate, Signer: "s", Count: 1},
-			{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true},
-			{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}, {Kind: nonce.KindRepair, Signer: "s", Nonce: -1},
+			{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}, {Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 2}},
+			{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
+			{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: "s", Floor: 5}}, {Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}},
+			{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true}},
+			{Request: nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: -1}},
 		} {
 			p.inflight.add(op, time.Time{})
 			p.inflight.slots[i+1].stage = sent

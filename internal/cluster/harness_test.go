@@ -208,7 +208,7 @@ func (c *caller) Done(*nonce.Op) nonce.Waker { return nil }
 func (c *caller) Gone() bool                 { return c.gone.Load() }
 
 func allocation(signer string) *nonce.Op {
-	return &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Completion: new(caller)}
+	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1}, Completion: new(caller)}
 }
 
 // forward hands op over to node.

@@ -308,7 +308,7 @@ func (s *story) send(a []string) string {
 
 // sendOp forwards an op of a kind with fields, of signer s where it is not said.
 func (s *story) sendOp(a []string) string {
-	op := &nonce.Op{Signer: "s", Completion: new(caller)}
+	op := &nonce.Op{Request: nonce.Request{Signer: "s"}, Completion: new(caller)}
 	for op.Kind = nonce.KindAllocate; op.Kind.String() != a[2]; op.Kind++ {
 		if op.Kind > nonce.KindRepair {
 			s.t.Fatalf("no kind %s", a[2])
@@ -320,7 +320,7 @@ func (s *story) sendOp(a []string) string {
 		if name == "TxHash" {
 			op.TxHash, err = nonce.ParseTxHash(text)
 		} else {
-			err = expect.Set(op, name, text)
+			err = expect.Set(&op.Request, name, text)
 		}
 		expect.Must(s.t, err)
 	}
@@ -347,8 +347,8 @@ func came(op *nonce.Op) any {
 		Earlier          []*nonce.Earlier
 		Offer            *nonce.Offer
 	}{
-		op.Nonces, op.Attempts, op.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft,
-		op.Hashes, op.Replaced, op.Floor, op.Next, op.Before, op.Earlier, op.Offer,
+		op.Nonces, op.Attempts, op.Result.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft,
+		op.Hashes, op.Replaced, op.Result.Floor, op.Next, op.Before, op.Earlier, op.Offer,
 	}
 }
 

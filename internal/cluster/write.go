@@ -190,26 +190,26 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		return wire.MethodAllocate, &o.allocate
 	case nonce.KindMarkUsed:
 		o.used = wire.MarkUsedParams{
-			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Request.Attempt, TxHash: op.TxHash.String(),
 			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkUsed, &o.used
 	case nonce.KindMarkRecyclable:
 		o.recyclable = wire.MarkRecyclableParams{
-			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, Reason: op.Reason,
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Request.Attempt, Reason: op.Reason,
 			Unsent: op.Unsent, Forwarded: op.Forwarded, Keep: op.Keep, TxHash: op.TxHash.String(),
 			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkRecyclable, &o.recyclable
 	case nonce.KindMarkSigned:
 		o.signed = wire.MarkSignedParams{
-			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, TxHash: op.TxHash.String(),
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Request.Attempt, TxHash: op.TxHash.String(),
 			Forwarded: op.Forwarded, Take: op.Take, Over: op.Over.String(), MaxOpen: takes(op), Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodMarkSigned, &o.signed
 	case nonce.KindExtend:
 		o.extend = wire.ExtendParams{
-			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Attempt, HoldMs: op.Hold.Milliseconds(),
+			Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Request.Attempt, HoldMs: op.Hold.Milliseconds(),
 			Principal: principalOf(op), MarkAny: markAny(op),
 		}
 		return wire.MethodExtend, &o.extend
@@ -223,7 +223,7 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 		}
 		return wire.MethodRepair, &o.repair
 	case nonce.KindSetFloor:
-		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Floor, Principal: principalOf(op)}
+		o.floor = wire.SetFloorParams{Signer: op.Signer, Floor: op.Request.Floor, Principal: principalOf(op)}
 		return wire.MethodSetFloor, &o.floor
 	case nonce.KindStatus:
 		o.status = wire.StatusParams{Signer: op.Signer}

@@ -27,7 +27,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPag
 		slices.SortFunc(past, func(a, b nonce.Past) int { return cmp.Compare(a.Nonce, b.Nonce) })
 		page = q.Page(&row, at.written, past)
 		for _, id := range slices.Sorted(maps.Keys(at.requests)) {
-			page.Named(&nonce.Request{ID: id, Nonces: at.requests[id].Nonces, Attempts: at.requests[id].Attempts})
+			page.Named(&nonce.Remembered{ID: id, Nonces: at.requests[id].Nonces, Attempts: at.requests[id].Attempts})
 		}
 		return nil
 	})

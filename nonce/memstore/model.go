@@ -67,7 +67,7 @@ type signer struct {
 }
 
 type request struct {
-	nonce.Request
+	nonce.Remembered
 	at time.Time
 }
 
@@ -206,7 +206,7 @@ func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
 		at := db.signer(need.Signer)
 		l := nonce.LoadedSigner{
 			Token: at.token, Shard: db.owners[nonce.ShardOf(need.Signer, len(db.owners))],
-			History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request),
+			History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Remembered),
 		}
 		l.Signer, l.Err = at.read()
 		for _, n := range need.History {
@@ -218,7 +218,7 @@ func (db *database) load(needs []nonce.SignerNeed, now time.Time) nonce.Loaded {
 		for _, id := range need.Requests {
 			l.Requests[id] = nil
 			if q, ok := at.requests[id]; ok {
-				l.Requests[id] = &q.Request
+				l.Requests[id] = &q.Remembered
 			}
 		}
 		out.Signers = append(out.Signers, l)
@@ -274,7 +274,7 @@ func (s *Store) ship(ctx context.Context, c Call, what nonce.Shipment) (out nonc
 // judge says what becomes of a write to a signer whose shard is as the writer believes.
 func (db *database) judge(w *nonce.Write, now time.Time) (nonce.WriteResult, error) {
 	at := db.signer(w.Name)
-	known := slices.ContainsFunc(w.Requests, func(q nonce.Request) bool { _, ok := at.requests[q.ID]; return ok })
+	known := slices.ContainsFunc(w.Requests, func(q nonce.Remembered) bool { _, ok := at.requests[q.ID]; return ok })
 	falls := w.Signer.Next < at.row.Next || w.Signer.Floor < at.row.Floor
 	older := slices.ContainsFunc(w.History, func(p nonce.Past) bool {
 		was, there := at.history[p.Nonce]

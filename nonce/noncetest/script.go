@@ -73,7 +73,7 @@ func Lines(script string) (ops, want []string) {
 func Parse(t testing.TB, line string) *nonce.Op {
 	t.Helper()
 	words := strings.Fields(line)
-	op, bare := &nonce.Op{Signer: Signer}, true // the first word after the verb may be a number
+	op, bare := &nonce.Op{Request: nonce.Request{Signer: Signer}}, true // the first word after the verb may be a number
 	scan := func(s, format string, args ...any) {
 		if _, err := fmt.Sscanf(s, format, args...); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -84,16 +84,16 @@ func Parse(t testing.TB, line string) *nonce.Op {
 		op.Kind, op.Count, bare = nonce.KindAllocate, 1, false
 	case "used":
 		op.Kind, op.TxHash[31] = nonce.KindMarkUsed, 1
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+		scan(words[1], "%d#%d", &op.Nonce, &op.Request.Attempt)
 	case "release":
 		op.Kind = nonce.KindMarkRecyclable
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+		scan(words[1], "%d#%d", &op.Nonce, &op.Request.Attempt)
 	case "extend":
 		op.Kind = nonce.KindExtend
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+		scan(words[1], "%d#%d", &op.Nonce, &op.Request.Attempt)
 	case "signed":
 		op.Kind, op.TxHash[31] = nonce.KindMarkSigned, 1
-		scan(words[1], "%d#%d", &op.Nonce, &op.Attempt)
+		scan(words[1], "%d#%d", &op.Nonce, &op.Request.Attempt)
 	case "send":
 		op.Kind, op.Forwarded, op.TxHash[31] = nonce.KindMarkSigned, true, 1
 		scan(words[1], "%d", &op.Nonce)
@@ -104,7 +104,7 @@ func Parse(t testing.TB, line string) *nonce.Op {
 		}
 	case "floor":
 		op.Kind = nonce.KindSetFloor
-		scan(words[1], "%d", &op.Floor)
+		scan(words[1], "%d", &op.Request.Floor)
 	case "status":
 		op.Kind, bare = nonce.KindStatus, false
 	case "list":
@@ -177,13 +177,13 @@ func Result(op *nonce.Op) string {
 		}
 		words = append(words, earlier(op, 0)...)
 	case nonce.KindMarkSigned:
-		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Attempt))
+		words = append(words, fmt.Sprintf("%v #%d", op.Status, op.Result.Attempt))
 		for i := range op.Hashes.Len() {
 			words = append(words, fmt.Sprint(op.Hashes.At(i)[31]))
 		}
 		words = append(words, earlier(op, 0)...)
 	case nonce.KindSetFloor:
-		return fmt.Sprintf("floor %d next %d", op.Floor, op.Next)
+		return fmt.Sprintf("floor %d next %d", op.Result.Floor, op.Next)
 	case nonce.KindStatus:
 		s := op.Summary
 		return fmt.Sprintf("next %d floor %d held %d released %d consumed %d", s.Next, s.Floor, s.Held, s.Released, s.Consumed)

@@ -79,7 +79,7 @@ func TestABatchOnShardsIsOneRoundTripWhateverTheNumberOfSigners(t *testing.T) {
 				w.Check = true
 			default:
 				*w = next(*w)
-				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: int64(round), Attempt: 1}}, []nonce.Request{{ID: fmt.Sprint(round)}}, 1
+				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: int64(round), Attempt: 1}}, []nonce.Remembered{{ID: fmt.Sprint(round)}}, 1
 				writes[i] = next(writes[i])
 			}
 		}
@@ -218,7 +218,7 @@ func TestACommitOnShardsThatWaitedForSomebodyElsesIsRefused(t *testing.T) {
 			for range 20 {
 				url, s, h, writes := owned(t)
 				w := writes[0]
-				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: 0, Attempt: 1}}, []nonce.Request{{ID: "late"}}, 1
+				w.History, w.Requests, w.DueAt = []nonce.Past{{Nonce: 0, Attempt: 1}}, []nonce.Remembered{{ID: "late"}}, 1
 				if name != "a first write" {
 					applies(t, s, h, writes[0])
 					w.Signer.Version, w.Signer.Next = 2, 3

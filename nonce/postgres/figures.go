@@ -44,7 +44,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, er
 		return none, aborted(err)
 	}
 	var past []nonce.Past
-	var asked []nonce.Request
+	var asked []nonce.Remembered
 	err = s.moment(ctx, "list", func(b *pgx.Batch) {
 		if q.WantsPast() {
 			b.Queue(listHistory, id, q.From, q.PastLimit(&row)).Query(func(rows pgx.Rows) error {
@@ -52,7 +52,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, er
 			})
 		}
 		b.Queue(listAsked, id, nonce.ListedRequests).Query(func(rows pgx.Rows) error {
-			return scanRequests(rows, func(_ int, r *nonce.Request) { asked = append(asked, *r) })
+			return scanRequests(rows, func(_ int, r *nonce.Remembered) { asked = append(asked, *r) })
 		})
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func (s *Store) queueLoad(b *pgx.Batch, needs []nonce.SignerNeed) *nonce.Loaded 
 	for i := range needs {
 		n := &needs[i]
 		l := &out.Signers[i]
-		l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Request)
+		l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Remembered)
 		ords, names, shards = append(ords, i), append(names, n.Signer), append(shards, nonce.ShardOf(n.Signer, s.shards))
 		for _, at := range n.History {
 			l.History[at] = nil
@@ -78,7 +78,7 @@ func (s *Store) queueLoad(b *pgx.Batch, needs []nonce.SignerNeed) *nonce.Loaded 
 	}
 	if len(ids) > 0 {
 		b.Queue(loadShardRequests, requestsOf, requestNames, ids).Query(func(rows pgx.Rows) error {
-			return scanRequests(rows, func(ord int, q *nonce.Request) { out.Signers[ord].Requests[q.ID] = q })
+			return scanRequests(rows, func(ord int, q *nonce.Remembered) { out.Signers[ord].Requests[q.ID] = q })
 		})
 	}
 	return out
@@ -118,12 +118,12 @@ func scanHistory(rows pgx.Rows, each func(ord int, p *nonce.Past)) error {
 	return err
 }
 
-func scanRequests(rows pgx.Rows, each func(ord int, q *nonce.Request)) error {
+func scanRequests(rows pgx.Rows, each func(ord int, q *nonce.Remembered)) error {
 	var ord int
 	var id, text string
 	var hash []byte
 	_, err := pgx.ForEachRow(rows, []any{&ord, &id, &hash, &text}, func() error {
-		q := &nonce.Request{ID: id}
+		q := &nonce.Remembered{ID: id}
 		copy(q.Hash[:], hash)
 		if err := q.UnpackNonces([]byte(text)); err != nil {
 			return err

@@ -330,7 +330,7 @@ func (p *packed) consumed(h *nonce.Past) {
 	p.past = append(p.past, h.Nonce, h.Attempt, int64(h.Holder), hashes, hashesLen, reason, reasonLen, again) // #nosec G115 -- the holder is kept bit by bit
 }
 
-func (p *packed) ask(q *nonce.Request) {
+func (p *packed) ask(q *nonce.Remembered) {
 	p.parts |= partRequests
 	id, idLen := p.bytes([]byte(q.ID))
 	hash, hashLen := p.bytes(q.Hash[:])

@@ -364,7 +364,7 @@ func TestAStoreInShardsNeedsNoMoreRightsThanThoseOnItsTables(t *testing.T) {
 			w := &writes[i]
 			w.Signer.Version, w.Signer.Next = version, version
 			w.History = []nonce.Past{{Nonce: version - 1, Attempt: 1}}
-			w.Requests, w.DueAt = []nonce.Request{{ID: fmt.Sprint(version)}}, 1
+			w.Requests, w.DueAt = []nonce.Remembered{{ID: fmt.Sprint(version)}}, 1
 		}
 		got, err := s.Commit(t.Context(), h, writes)
 		if err != nil || got.Results[0] != nonce.Applied || got.Results[1] != nonce.Applied {

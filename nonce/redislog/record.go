@@ -160,7 +160,7 @@ func (r *reader) past() (p nonce.Past) {
 	return p
 }
 
-func (r *reader) request() (q nonce.Request) {
+func (r *reader) request() (q nonce.Remembered) {
 	q.ID = string(r.text())
 	copy(q.Hash[:], r.take(int64(len(q.Hash))))
 	pairs := list(r, func(r *reader) [2]int64 { return [2]int64{r.number(), r.number()} })

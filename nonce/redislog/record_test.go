@@ -19,7 +19,7 @@ var full = &nonce.LogRecord{Shard: 3, Token: 7, Seq: 12, Changes: []nonce.LogCha
 			{Nonce: 4, Attempt: 2, Holder: 1 << 63, Again: true, Note: nonce.Note{Reason: "mined", TxHash: nonce.TxHash{1}, Replaced: nonce.TxHashes("").Append(nonce.TxHash{2})}},
 			{Nonce: 1 << 45, Attempt: 1},
 		},
-		Requests: []nonce.Request{{ID: "r", Hash: [16]byte{4}, Nonces: []int64{1, 2}, Attempts: []int64{1, 8}}},
+		Requests: []nonce.Remembered{{ID: "r", Hash: [16]byte{4}, Nonces: []int64{1, 2}, Attempts: []int64{1, 8}}},
 	},
 }}
 

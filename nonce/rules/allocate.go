@@ -121,7 +121,7 @@ func (d *draft) remember() {
 	if d.op.RequestID == "" {
 		return
 	}
-	d.plan.Requests = append(d.plan.Requests, nonce.Request{
+	d.plan.Requests = append(d.plan.Requests, nonce.Remembered{
 		ID: d.op.RequestID, Hash: d.op.RequestHash(), Nonces: d.ans.Nonces, Attempts: d.ans.Attempts,
 	})
 }
@@ -135,7 +135,7 @@ func (d *draft) repeat() (answered bool) {
 		return false
 	}
 	req := d.in.Requests[id]
-	if i := slices.IndexFunc(d.plan.Requests, func(r nonce.Request) bool { return r.ID == id }); i >= 0 {
+	if i := slices.IndexFunc(d.plan.Requests, func(r nonce.Remembered) bool { return r.ID == id }); i >= 0 {
 		req = &d.plan.Requests[i]
 	}
 	if req == nil {
@@ -176,7 +176,7 @@ func (d *draft) runs(e *nonce.Entry, attempt int64) bool {
 }
 
 // holdStates tells what became of the nonces of a request. What is not live is consumed.
-func (d *draft) holdStates(req *nonce.Request) []nonce.HoldState {
+func (d *draft) holdStates(req *nonce.Remembered) []nonce.HoldState {
 	s, out := &d.plan.Signer, make([]nonce.HoldState, len(req.Nonces))
 	for i, n := range req.Nonces {
 		out[i] = nonce.HoldState{Nonce: n, Attempt: req.Attempts[i], Status: nonce.Consumed}

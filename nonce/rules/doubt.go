@@ -100,12 +100,12 @@ func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
 	switch op := d.op; {
 	case op.Kind != nonce.KindMarkUsed:
 		d.conflict(nonce.Row{Nonce: row.Nonce, Status: nonce.Held}, doubtSentence)
-	case op.Attempt < row.Attempt:
+	case op.Request.Attempt < row.Attempt:
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
-	case op.Attempt >= d.afterLoss(row.Attempt):
+	case op.Request.Attempt >= d.afterLoss(row.Attempt):
 		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
 	default:
-		row.Attempt, d.ans.After = op.Attempt, d.grantRuns()
+		row.Attempt, d.ans.After = op.Request.Attempt, d.grantRuns()
 		do(row)
 	}
 }

@@ -26,9 +26,9 @@ func (d *draft) mark(do func(nonce.Row)) (read bool) {
 		d.ans.Err = nonce.ErrNotFound
 	case row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
 		d.markDoubtful(row, do)
-	case row.Attempt != op.Attempt && !op.MayMark(row):
+	case row.Attempt != op.Request.Attempt && !op.MayMark(row):
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
-	case row.Attempt != op.Attempt:
+	case row.Attempt != op.Request.Attempt:
 		d.conflict(row, attemptOver)
 	case !op.MayMark(row):
 		d.ans.Err = nonce.ErrNotHolder

@@ -45,7 +45,7 @@ type Input struct {
 	// History has what was read of consumed nonces; a nil value: no row is kept.
 	History map[int64]*nonce.Past
 	// Requests has what was read of request ids; a nil value: it is not known.
-	Requests map[string]*nonce.Request
+	Requests map[string]*nonce.Remembered
 	Chain    nonce.ChainSigner // nil: no chain is configured for the signer
 	// Claim takes room among the open holds of the op's principal for so many nonces, or
 	// reports that there is none; nil: nobody counts. The caller gives the room back when
@@ -67,7 +67,7 @@ type Plan struct {
 	History []nonce.Past
 	// Requests are the ids to be remembered. The store refuses the commit of a signer
 	// where one of them is known.
-	Requests []nonce.Request
+	Requests []nonce.Remembered
 	// Answers are for the first len(Answers) ops. The next one waits for what Wants says;
 	// with nothing wanted, all are answered.
 	Answers []Answer
@@ -193,7 +193,7 @@ func (d *draft) apply() bool {
 	case nonce.KindExtend:
 		return d.mark(d.extend)
 	case nonce.KindMarkSigned:
-		if d.op.Forwarded && d.op.Attempt == 0 {
+		if d.op.Forwarded && d.op.Request.Attempt == 0 {
 			return d.takeInPassing()
 		}
 		return d.mark(d.recordSigned)
@@ -317,7 +317,7 @@ func (d *draft) holdOf(op *nonce.Op) time.Duration {
 
 // setFloor raises the floor, and makes a signer known that is not there yet.
 func (d *draft) setFloor() {
-	s, floor := &d.plan.Signer, d.op.Floor
+	s, floor := &d.plan.Signer, d.op.Request.Floor
 	if floor > s.Floor || s.Version == 0 && !d.plan.Writes {
 		d.raise(floor)
 		d.ans.Wrote = true

@@ -18,7 +18,7 @@ type room struct {
 	rules    rules.Rules
 	signer   nonce.Signer
 	history  map[int64]*nonce.Past
-	requests map[string]*nonce.Request
+	requests map[string]*nonce.Remembered
 	chain    nonce.ChainSigner
 	now      time.Duration // of the store's clock, since the beginning
 	events   []nonce.Event
@@ -31,14 +31,14 @@ type room struct {
 func newRoom(t testing.TB) *room {
 	return &room{
 		TB: t, rules: rules.Rules{DefaultHold: time.Minute, MaxLive: noncetest.MaxHolds},
-		history: make(map[int64]*nonce.Past), requests: make(map[string]*nonce.Request), now: 1000 * time.Hour,
+		history: make(map[int64]*nonce.Past), requests: make(map[string]*nonce.Remembered), now: 1000 * time.Hour,
 	}
 }
 
 // run plans ops and follows the plan, as often as it takes.
 func (r *room) run(ops ...*nonce.Op) {
 	r.Helper()
-	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Request), Token: 1}
+	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Remembered), Token: 1}
 	for tries := 0; len(ops) > 0; {
 		before := r.signer
 		before.Live = slices.Clone(before.Live)
@@ -49,7 +49,7 @@ func (r *room) run(ops ...*nonce.Op) {
 		if !slices.Equal(before.Live, r.signer.Live) {
 			r.Fatal("a plan changed the signer it was given")
 		}
-		known := slices.ContainsFunc(plan.Requests, func(q nonce.Request) bool { return r.requests[q.ID] != nil })
+		known := slices.ContainsFunc(plan.Requests, func(q nonce.Remembered) bool { return r.requests[q.ID] != nil })
 		for _, q := range plan.Requests { // where one is known the store refuses and says so
 			if known {
 				in.Requests[q.ID] = r.requests[q.ID]
@@ -69,7 +69,7 @@ func (r *room) run(ops ...*nonce.Op) {
 			r.tell(ops[i], &plan.Answers[i])
 		}
 		ops = ops[len(plan.Answers):]
-		in.History, in.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Request)
+		in.History, in.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Remembered)
 		for _, n := range plan.Wants.History {
 			in.History[n] = r.history[n]
 		}
@@ -123,10 +123,11 @@ func (r *room) tell(op *nonce.Op, a *rules.Answer) {
 		op.Summary = *a.Summary
 	}
 	if op.Kind == nonce.KindSetFloor {
-		op.Floor = a.Floor
+		op.Result.Floor = a.Floor
 	}
+	op.Result.Attempt = op.Request.Attempt
 	if a.Attempt != 0 {
-		op.Attempt = a.Attempt
+		op.Result.Attempt = a.Attempt
 	}
 }
 
@@ -196,7 +197,7 @@ func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
 	r := rules.Rules{DefaultHold: time.Minute, MaxLive: 16}
 	clock := func(earliest int64) nonce.Clock { return nonce.Clock{Earliest: earliest, Latest: earliest + 500} }
 	in := rules.Input{Token: 1, Now: clock(10_000)}
-	plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindAllocate, Count: 1}})
+	plan := r.Make(&in, []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindAllocate, Count: 1}}})
 	if got := plan.Signer.Live[0].Until; got != 10_500+60_000 {
 		t.Errorf("a hold of a minute that begins between 10,000 and 10,500 lasts until %d", got)
 	}
@@ -206,7 +207,7 @@ func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
 		want nonce.Status
 	}{{71_499, nonce.Held}, {71_500, nonce.Released}} { // a second after the deadline
 		in.Now = clock(now.at)
-		plan := r.Make(&in, []*nonce.Op{{Kind: nonce.KindStatus}})
+		plan := r.Make(&in, []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindStatus}}})
 		if got := plan.Signer.Live[0].Status; got != now.want {
 			t.Errorf("between %d and %d the hold is %v, want %v", in.Now.Earliest, in.Now.Latest, got, now.want)
 		}

@@ -149,7 +149,7 @@ func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 							t.Errorf("%s was told %s", name, got)
 							return
 						}
-						c.nodes[name].do(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]})
+						c.nodes[name].do(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]}})
 					}
 				})
 			}

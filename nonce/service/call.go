@@ -78,7 +78,7 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, nonce.ErrZeroHash)
 	}
 	h.signed.Store(true)
-	op := &nonce.Op{Kind: nonce.KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}}
 	if err := h.svc.Do(ctx, op); err != nil {
 		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, err)
 	}
@@ -99,7 +99,7 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 // context ends with the hold.
 func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, fn func(context.Context, *Hold) (nonce.TxHash, error)) error {
 	sent := time.Now()
-	op := &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst}}
 	if err := s.Do(ctx, op); err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -134,9 +134,9 @@ func (h *Hold) end(hash nonce.TxHash, err error, recordFirst bool) *nonce.Op {
 		if recorded := h.hash.Load(); hash == (nonce.TxHash{}) && recorded != nil {
 			hash = *recorded
 		}
-		return &nonce.Op{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
+		return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}}
 	case errors.Is(err, nonce.ErrNotSent), recordFirst && !signed:
-		return &nonce.Op{Kind: nonce.KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}
+		return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}}
 	}
 	return nil
 }

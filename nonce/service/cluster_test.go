@@ -145,10 +145,7 @@ func (r *links) carry(to string, queue <-chan *nonce.Op) {
 		if paths[op.PathID] == nil {
 			paths[op.PathID] = new(nonce.Path)
 		}
-		there := &nonce.Op{
-			Kind: op.Kind, Signer: op.Signer, Count: op.Count, RequestID: op.RequestID, Hold: op.Hold, Nonce: op.Nonce,
-			Attempt: op.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Floor, Path: paths[op.PathID],
-		}
+		there := &nonce.Op{Request: nonce.Request{Kind: op.Kind, Signer: op.Signer, Count: op.Count, RequestID: op.RequestID, Hold: op.Hold, Nonce: op.Nonce, Attempt: op.Request.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Request.Floor}, Path: paths[op.PathID]}
 		answers.Add(1)
 		p := newPending(there)
 		p.then = func() {
@@ -180,7 +177,7 @@ func (r *links) back(op, there *nonce.Op, lost bool) {
 		v = nonce.Bounced
 	default:
 		op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = there.Nonces, there.Attempts, there.Token, there.HeldUntil, there.HoldLeft
-		op.Status, op.Next, op.Floor = there.Status, there.Next, there.Floor
+		op.Status, op.Next, op.Result.Floor = there.Status, there.Next, there.Result.Floor
 	}
 	if w := r.nodes[r.self].Return(op, v); w != nil {
 		w.Wake()

@@ -61,7 +61,7 @@ var eventBuffers = sync.Pool{New: func() any { return new([]nonce.Event) }}
 
 // events appends what an op changed.
 func events(to []nonce.Event, op *nonce.Op, a *rules.Answer, version int64, at time.Time) []nonce.Event {
-	e := nonce.Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: cmp.Or(a.Attempt, op.Attempt)}
+	e := nonce.Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: cmp.Or(a.Attempt, op.Request.Attempt)}
 	switch op.Kind {
 	case nonce.KindMarkUsed, nonce.KindMarkSigned:
 		e.Type, e.TxHash = nonce.EventUsed, op.TxHash

@@ -445,11 +445,11 @@ func (d *disk) rows(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result(&nonce.Op{Kind: nonce.KindList, Page: page})
+	return result(&nonce.Op{Request: nonce.Request{Kind: nonce.KindList}, Result: nonce.Result{Page: page}})
 }
 
 func allocate(name string) *nonce.Op {
-	return &nonce.Op{Kind: nonce.KindAllocate, Signer: name, Count: 1}
+	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: name, Count: 1}}
 }
 
 // summary is a signer as the store has it.
@@ -491,7 +491,7 @@ func (d *disk) takeAway(name string) {
 // another node's, which is not sent on.
 func (d *disk) give(name string, to *node) {
 	d.takeAway(name)
-	to.do(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 99, Attempt: 99, Path: new(nonce.Path)})
+	to.do(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 99, Attempt: 99}, Path: new(nonce.Path)})
 }
 
 // nameIn is a signer of a shard.

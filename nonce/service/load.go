@@ -86,7 +86,7 @@ func (w *worker) failUnread(g *group, err error) {
 
 // safeFloor reports whether a task lets a stopped signer serve again.
 func (s *signer) safeFloor(t *task) bool {
-	return t.op.Kind == nonce.KindSetFloor && t.op.Floor >= s.safe
+	return t.op.Kind == nonce.KindSetFloor && t.op.Request.Floor >= s.safe
 }
 
 // need says what to read for a group: what its last plan wanted, and, of a signer of which

@@ -94,7 +94,7 @@ type unshipped struct {
 	token    int64        // of that row
 	since    time.Time
 	history  []versioned[nonce.Past]
-	requests []versioned[nonce.Request]
+	requests []versioned[nonce.Remembered]
 	waiting  []untold
 	relist   bool        // what it was listed for has passed
 	watch    nonce.Watch // as which it is to be watched
@@ -332,7 +332,7 @@ func (w *worker) accepted(g *group) {
 				u.history = append(u.history, versioned[nonce.Past]{version, p})
 			}
 			for _, q := range plan.Requests {
-				u.requests = append(u.requests, versioned[nonce.Request]{version, q})
+				u.requests = append(u.requests, versioned[nonce.Remembered]{version, q})
 			}
 			u.handed += handsOut(g)
 			w.logs.unshipped++
@@ -469,7 +469,7 @@ func (g *group) overlay() {
 	}
 	for _, q := range u.requests {
 		if g.requests == nil {
-			g.requests = make(map[string]*nonce.Request)
+			g.requests = make(map[string]*nonce.Remembered)
 		}
 		asked := q.it
 		g.requests[asked.ID] = &asked
@@ -490,7 +490,7 @@ func (g *group) unasked() (ids []string) {
 		if _, read := g.requests[id]; read || slices.Contains(g.wants.Requests, id) {
 			continue
 		}
-		if u := g.sig.unshipped; u != nil && slices.ContainsFunc(u.requests, func(q versioned[nonce.Request]) bool { return q.it.ID == id }) {
+		if u := g.sig.unshipped; u != nil && slices.ContainsFunc(u.requests, func(q versioned[nonce.Remembered]) bool { return q.it.ID == id }) {
 			continue
 		}
 		ids = append(ids, id)

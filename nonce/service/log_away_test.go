@@ -27,10 +27,10 @@ func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
 		"alone":         func(int, string, string) *nonce.Op { return nil },
 		"beside others": func(i int, _, _ string) *nonce.Op { return allocate(fmt.Sprint("unknown-", i)) },
 		"beside a status": func(i int, _, _ string) *nonce.Op {
-			return &nonce.Op{Kind: nonce.KindStatus, Signer: fmt.Sprint("unknown-", i)}
+			return &nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: fmt.Sprint("unknown-", i)}}
 		},
 		"beside a list": func(i int, _, _ string) *nonce.Op {
-			return &nonce.Op{Kind: nonce.KindList, Signer: fmt.Sprint("unknown-", i), List: nonce.ListQuery{Limit: 1}}
+			return &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: fmt.Sprint("unknown-", i), List: nonce.ListQuery{Limit: 1}}}
 		},
 		"beside a shard of another node": func(_ int, _, elsewhere string) *nonce.Op { return allocate(elsewhere) },
 		"beside a request id": func(i int, name, _ string) *nonce.Op {
@@ -66,7 +66,7 @@ func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) 
 	l.disk.onBefore(silent)
 	defer l.disk.onBefore(nil)
 	gone, settled := time.Now(), n.cfg.LeaseTTL/2+2*time.Second
-	mark := n.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1})[0]
+	mark := n.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1}})[0]
 	var slowest time.Duration
 	slow := 0 // hand-outs, once the store is known to be away
 	for i := 0; time.Since(gone) < 20*time.Second; i++ {
@@ -160,7 +160,7 @@ func TestNoLossIsDeclaredWhileTheStoreIsAway(t *testing.T) {
 			})
 		}
 		silentFor(false)
-		n.send(&nonce.Op{Kind: nonce.KindMarkUsed, Signer: l.disk.nameIn(1), Nonce: 0, Attempt: 1})
+		n.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: l.disk.nameIn(1), Nonce: 0, Attempt: 1}})
 		time.Sleep(2 * time.Second) // its shipment, and the third try
 		silentFor(true)
 		time.Sleep(10 * time.Second)

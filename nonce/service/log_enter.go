@@ -370,7 +370,7 @@ func (w *worker) fold(sh *shard, shipped int64, records []nonce.LogRecord) (dirt
 				sig.unshipped.history = append(sig.unshipped.history, versioned[nonce.Past]{c.Version, p})
 			}
 			for _, q := range c.Requests {
-				sig.unshipped.requests = append(sig.unshipped.requests, versioned[nonce.Request]{c.Version, q})
+				sig.unshipped.requests = append(sig.unshipped.requests, versioned[nonce.Remembered]{c.Version, q})
 			}
 		}
 	}

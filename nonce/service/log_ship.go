@@ -270,7 +270,7 @@ func (w *worker) inRow(sig *signer, row nonce.Signer, token int64) {
 	u := sig.unshipped
 	version := row.Version
 	u.history = slices.DeleteFunc(u.history, func(v versioned[nonce.Past]) bool { return v.version <= version })
-	u.requests = slices.DeleteFunc(u.requests, func(v versioned[nonce.Request]) bool { return v.version <= version })
+	u.requests = slices.DeleteFunc(u.requests, func(v versioned[nonce.Remembered]) bool { return v.version <= version })
 	w.logs.unshipped -= int(version - u.base.Version)
 	u.base, u.token, u.since, u.relist, u.handed = row, token, time.Now(), false, 0
 	told := u.waiting

@@ -27,7 +27,7 @@ type group struct {
 	sig      *signer               // nil: it must be read
 	wants    rules.Wants           // what the last plan needs to go on
 	history  map[int64]*nonce.Past // what was read for the next plan
-	requests map[string]*nonce.Request
+	requests map[string]*nonce.Remembered
 	plan     *rules.Plan
 	write    nonce.Write
 
@@ -152,7 +152,7 @@ func (w *worker) frontTask(g *group) bool {
 		w.read(t)
 	case w.svc.haltedBy() != nil:
 		w.refuse(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: w.svc.haltedBy()})
-	case stopped != nil && (t.op.Kind != nonce.KindSetFloor || t.op.Floor < stopped.safe):
+	case stopped != nil && (t.op.Kind != nonce.KindSetFloor || t.op.Request.Floor < stopped.safe):
 		w.refuse(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errStopped})
 	default:
 		return false

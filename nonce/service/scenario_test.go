@@ -596,7 +596,7 @@ func (s *scenario) asked(word string, words []string) string {
 		return "few"
 	case "busy": // asks for something of each shard, and then what follows
 		for i := range shards {
-			for _, op := range []*nonce.Op{allocate(s.disk.nameIn(i)), {Kind: nonce.KindStatus, Signer: s.disk.nameIn(i)}} {
+			for _, op := range []*nonce.Op{allocate(s.disk.nameIn(i)), {Request: nonce.Request{Kind: nonce.KindStatus, Signer: s.disk.nameIn(i)}}} {
 				ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond)
 				_ = s.node(first).Do(ctx, op)
 				cancel()

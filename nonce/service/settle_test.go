@@ -125,7 +125,7 @@ func given(op *nonce.Op) (out []string) {
 		out = append(out, fmt.Sprintf("%d#%d", nr, op.Attempts[i]))
 	}
 	if op.Kind == nonce.KindMarkSigned {
-		out = append(out, fmt.Sprintf("%d#%d", op.Nonce, op.Attempt))
+		out = append(out, fmt.Sprintf("%d#%d", op.Nonce, op.Result.Attempt))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -130,21 +131,12 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 	if a.Summary != nil {
 		op.Summary = *a.Summary
 	}
-	if a.Attempt != 0 {
-		op.Attempt = a.Attempt
-	}
-	if op.Kind == nonce.KindSetFloor {
-		op.Floor = a.Floor
-	}
+	op.Result.Attempt, op.Result.Floor = cmp.Or(a.Attempt, op.Request.Attempt), a.Floor
 	t.end(nil)
 }
 
 // clearResult empties the result part of an op.
-func clearResult(op *nonce.Op) {
-	op.Err, op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = nil, nil, nil, 0, time.Time{}, 0
-	op.Status, op.Hashes, op.Replaced, op.Before, op.Earlier, op.Next = 0, "", nonce.TxHash{}, nil, nil, 0
-	op.Summary, op.Page, op.Holders = nonce.Summary{}, nonce.ListPage{}, nil
-}
+func clearResult(op *nonce.Op) { op.Result = nonce.Result{} }
 
 // tell tells the submitter that the op has ended. The task is over.
 func (t *task) tell() nonce.Waker {

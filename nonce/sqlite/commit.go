@@ -77,7 +77,7 @@ func (c *session) loadSigner(ctx context.Context, shards int, need *nonce.Signer
 	}
 	l.Signer, l.Token = row.Signer, row.token
 	l.Signer.Live, l.Err = nonce.ParseLive(row.live, row.Next)
-	l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Request)
+	l.History, l.Requests = make(map[int64]*nonce.Past), make(map[string]*nonce.Remembered)
 	for _, n := range need.History {
 		past, err := c.pasts(ctx, sqlPast, row.id, n)
 		if err != nil {
@@ -111,8 +111,8 @@ func (c *session) pasts(ctx context.Context, query string, args ...any) (past []
 	return past, err
 }
 
-func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*nonce.Request, error) {
-	q := nonce.Request{ID: id}
+func (c *session) knownRequest(ctx context.Context, signer int64, id string) (*nonce.Remembered, error) {
+	q := nonce.Remembered{ID: id}
 	var hash, text []byte
 	found, err := c.one(ctx, []any{&hash, &text}, sqlKnownRequest, signer, id)
 	if err != nil || !found {

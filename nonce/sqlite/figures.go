@@ -54,7 +54,7 @@ func (s *Store) List(ctx context.Context, q nonce.ListQuery) (page nonce.ListPag
 			return nil
 		}
 		return c.each(ctx, func(scan func(...any) error) error {
-			var asked nonce.Request
+			var asked nonce.Remembered
 			var text []byte
 			err := scan(&asked.ID, &text)
 			if err == nil {

@@ -83,7 +83,7 @@ type owner struct {
 }
 
 func (o *owner) ops() []*nonce.Op {
-	ops := []*nonce.Op{{Kind: nonce.KindAllocate, Count: 1 + o.rnd.IntN(2), Principal: 7}}
+	ops := []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindAllocate, Count: 1 + o.rnd.IntN(2), Principal: 7}}}
 	if len(o.mine) > 0 {
 		mark := o.mine[0]
 		o.mine = o.mine[1:]
@@ -99,7 +99,7 @@ func (o *owner) keep(a *rules.Answer) {
 		if o.rnd.IntN(2) == 0 {
 			kind = nonce.KindMarkRecyclable
 		}
-		o.mine = append(o.mine, nonce.Op{Kind: kind, Nonce: n, Attempt: a.Attempts[i], Principal: 7})
+		o.mine = append(o.mine, nonce.Op{Request: nonce.Request{Kind: kind, Nonce: n, Attempt: a.Attempts[i], Principal: 7}})
 	}
 }
 

@@ -187,9 +187,9 @@ func (p *play) past(text string) (past nonce.Past) {
 }
 
 // request reads a, an id, or a/1/0#1, the id of a request with that hash that was given 0#1.
-func (p *play) request(text string) nonce.Request {
+func (p *play) request(text string) nonce.Remembered {
 	p.Helper()
-	var q nonce.Request
+	var q nonce.Remembered
 	for i, word := range p.parts(text, "%s", &q.ID) {
 		if i == 0 {
 			q.Hash[0] = byte(p.int(word))

@@ -107,7 +107,7 @@ func refusedBelow(sent []nonce.Sent, below int64) (list []int64) {
 // isHole reports whether the caller has the nonce of a row, and nodes refused what is recorded
 // for it.
 func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
-	op := nonce.Op{Principal: c.Principal()}
+	op := nonce.Op{Request: nonce.Request{Principal: c.Principal()}}
 	if row.Status == nonce.Released || !op.MayMark(*row) {
 		return false
 	}
@@ -122,7 +122,7 @@ func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
 // that the chain has not used, or the one after all. It is read from the store, whoever
 // owns the signer. One that nobody has used here yet begins at what the nodes say.
 func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
-	status := &nonce.Op{Kind: nonce.KindStatus, Signer: signer}
+	status := &nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: signer}}
 	if err := c.Do(status); err != nil {
 		return 0, err
 	}
@@ -139,9 +139,9 @@ func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string)
 	}
 	mined := e.mined(ctx, signer, account)
 	if sum.Released > 0 {
-		list := &nonce.Op{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{
+		list := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{
 			Signer: signer, Status: nonce.Released, From: max(sum.Floor, mined), Limit: 1,
-		}}
+		}}}
 		if err := c.Do(list); err != nil {
 			return 0, err
 		}

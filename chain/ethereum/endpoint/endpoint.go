@@ -37,7 +37,7 @@ var _ Nodes = (*ethereum.Client)(nil)
 // Chains say how far accounts are. chain.Chains is one.
 type Chains interface {
 	Ready(name string, wait time.Duration, done func()) bool
-	State(name string) (chain.State, bool)
+	State(name string) (nonce.ChainState, bool)
 	Version(name string) int64
 	Stopped(name string) bool
 	Words(name string, rows []nonce.Row) []string

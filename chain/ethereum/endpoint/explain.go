@@ -16,7 +16,7 @@ func (s *sending) row(signer string, n int64) (row nonce.Row, there bool, err *w
 }
 
 func (e *Endpoint) row(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
-	op := &nonce.Op{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}}
 	if err := c.Do(op); err != nil {
 		return nonce.Row{}, false, err
 	}

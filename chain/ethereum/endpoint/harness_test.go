@@ -146,7 +146,7 @@ func (g *gateway) wantRow(signer string, n int64, status nonce.Status, tx chain.
 func (g *gateway) allocate(signer, principal string) int64 {
 	g.Helper()
 	for began := time.Now(); ; {
-		op := &nonce.Op{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}
+		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}}
 		err := g.Service.Do(g.Context(), op)
 		if err == nil {
 			return op.Nonces[0]

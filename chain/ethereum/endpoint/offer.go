@@ -180,7 +180,7 @@ func (o *Offerer) open(ctx context.Context, e *Endpoint, t *nonce.Sent, mined in
 func (o *Offerer) row(ctx context.Context, signer string, n int64) (nonce.Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	op := &nonce.Op{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}}
 	if err := o.owner.Do(ctx, op); err != nil {
 		return nonce.Row{}, err
 	}
@@ -226,7 +226,7 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, row *no
 func (o *Offerer) used(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
-	err := o.owner.Do(ctx, &nonce.Op{Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true})
+	err := o.owner.Do(ctx, &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true}})
 	if err != nil {
 		e.seldom.notMarked.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends", "signer", t.Signer, "nonce", t.Nonce, "error", err)
 	}

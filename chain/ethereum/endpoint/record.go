@@ -29,7 +29,7 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 		op := s.recordOp()
 		err := s.call.Do(op)
 		if err == nil {
-			if s.attempt = op.Attempt; len(op.Earlier) > 0 {
+			if s.attempt = op.Result.Attempt; len(op.Earlier) > 0 {
 				s.earlier = op.Earlier[0]
 			}
 			s.old = op.Status == nonce.Consumed && op.Replaced == nonce.TxHash{}
@@ -184,9 +184,5 @@ func find(sent []nonce.Sent, n int64, hash nonce.TxHash) *nonce.Sent {
 }
 
 func (s *sending) recordOp() *nonce.Op {
-	return &nonce.Op{
-		Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true, Over: s.over,
-		Take:    s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer),
-		MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
-	}
+	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true, Over: s.over, Take: s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer), MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen()}}
 }

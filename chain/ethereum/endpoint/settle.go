@@ -161,20 +161,20 @@ func (s *sending) unsend() {
 // used says that the nonce is used: a node has the transaction. Where that cannot be said now,
 // the record stands, and the hash in it says so when the hold ends.
 func (s *sending) used() {
-	s.follow(&nonce.Op{Kind: nonce.KindMarkUsed, Attempt: s.attempt, TxHash: s.tx.Hash})
+	s.follow(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Attempt: s.attempt, TxHash: s.tx.Hash}})
 }
 
 // giveBack gives the nonce back, and reports whether it is: not if another gateway may have left
 // the transaction with a node.
 func (s *sending) giveBack(why string) bool {
-	op := &nonce.Op{Kind: nonce.KindMarkRecyclable, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: reason(why)}
+	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: reason(why)}}
 	s.follow(op)
 	return op.Status == nonce.Released
 }
 
 // keepHold takes the transaction out of the record, and leaves the hold with its sender.
 func (s *sending) keepHold(why string) {
-	s.follow(&nonce.Op{Kind: nonce.KindMarkRecyclable, Keep: true, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: why})
+	s.follow(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Keep: true, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: why}})
 }
 
 func (s *sending) follow(op *nonce.Op) {

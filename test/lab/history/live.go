@@ -28,7 +28,7 @@ func (s *StoredSigner) Lives(live []byte) error {
 
 // ParseGiven reads what a request id got as stores of shards keep it.
 func ParseGiven(text []byte) (given []Given, err error) {
-	var q gateway.Request
+	var q gateway.Remembered
 	err = q.UnpackNonces(text)
 	for i, n := range q.Nonces {
 		given = append(given, Given{n, q.Attempts[i]})
