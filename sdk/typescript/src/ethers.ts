@@ -10,11 +10,11 @@ import {
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, deliver, giveBack, heldByUs, raised } from './send.js'
+import { asksChain, deliver, giveBack, heldByUs, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
-export { SendError } from './send.js'
+export { SendError, type Signed } from './send.js'
 
 /** How the nonces are taken. */
 export interface GatewaySignerOptions {
@@ -22,6 +22,13 @@ export interface GatewaySignerOptions {
   holdMs?: number
   /** Also for accounts whose chain the gateway does not ask. Such an account begins at nonce 0, unless its floor was set. */
   unwatched?: boolean
+  /**
+   * Called, and waited for, with each transaction that is signed, before its hash is recorded and it is sent. A program that
+   * may be killed writes it down here: afterwards `broadcastTransaction` of the same bytes and hold goes on where that was, or
+   * is {@link Refused} as a `conflict`: the hold has ended, and as long as nobody repairs nonces, this was never sent. What
+   * it throws ends the call, and nothing is sent.
+   */
+  signed?: (tx: Signed) => unknown
 }
 
 /** Fees of a replacement, in wei. Default: an eighth more than before, at least what the node asks now. */
@@ -87,6 +94,17 @@ export class GatewaySigner extends AbstractSigner {
     return this.#give(node, hold, raw, block, false)
   }
 
+  /**
+   * Sends a transaction that was signed with the nonce of a hold, after its hash was recorded. It may have been sent before,
+   * and may be sent again at any time, so the nonce is given back by {@link Gateway.markRecyclable} alone.
+   */
+  async broadcastTransaction(raw: string, hold: Hold): Promise<TransactionResponse> {
+    const { node } = await this.#ready()
+    const { nonce } = Transaction.from(raw)
+    if (nonce !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${nonce}`)
+    return this.#give(node, hold, raw, await node.getBlockNumber(), true, () => {})
+  }
+
   /** Sends the same transaction again with higher fees. Either of the two is mined. */
   bump(hash: string, fees: Fees = {}): Promise<TransactionResponse> {
     return this.#replace(hash, fees, ({ to, value, data, gasLimit, accessList, authorizationList, type }) => {
@@ -147,11 +165,11 @@ export class GatewaySigner extends AbstractSigner {
     return signer
   }
 
-  async #give(node: AbstractProvider, hold: Hold, raw: string, block: number, replaces: boolean): Promise<TransactionResponse> {
+  async #give(node: AbstractProvider, hold: Hold, raw: string, block: number, keep: boolean, signed = this.#options.signed): Promise<TransactionResponse> {
     const tx = Transaction.from(raw)
     const txHash = tx.hash!
     await deliver(this.#gateway, {
-      hold, raw, txHash, replaces, grade: gradeOf,
+      hold, raw, txHash, keep, signed, grade: gradeOf,
       // Not broadcastTransaction, which asks more than this, and whose error could be of another call.
       send: () => node._perform({ method: 'broadcastTransaction', signedTransaction: raw }),
       found: async () => !!(await node.getTransactionReceipt(txHash)),

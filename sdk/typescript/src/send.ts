@@ -15,15 +15,25 @@ export class SendError extends Error {
   readonly txHash: string
   /** The signed transaction. The same bytes may be sent again at any time. */
   readonly raw: string
-  constructor(grade: Grade, hold: Hold, txHash: string, raw: string, cause: unknown) {
-    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}: ${sentence(cause)}`, { cause })
+  /** The nonce was given back, so that others get it. */
+  readonly givenBack: boolean
+  constructor(grade: Grade, { hold, txHash, raw }: Signed, givenBack: boolean, cause: unknown) {
+    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}${givenBack ? ', and the nonce was given back' : ''}: ${sentence(cause)}`, { cause })
     this.name = 'SendError'
     this.outcome = grade.outcome
     this.later = grade.later ?? false
     this.hold = { signer: hold.signer, nonce: hold.nonce, attempt: hold.attempt }
     this.txHash = txHash
     this.raw = raw
+    this.givenBack = givenBack
   }
+}
+
+/** A transaction that is signed, and not recorded and sent yet. */
+export interface Signed {
+  hold: Hold
+  txHash: string
+  raw: string
 }
 
 const meaning: Record<Outcome, string> = {
@@ -32,16 +42,15 @@ const meaning: Record<Outcome, string> = {
   taken: 'another transaction of the nonce waits at the node',
   unknown: 'it is not known whether the node has the transaction',
   refused: 'the node refused the transaction, and the nonce stays held',
-  free: 'the node refused the transaction, and the nonce was given back',
-  not_reached: 'the node was not reached, and the nonce was given back',
+  free: 'the node refused the transaction',
+  not_reached: 'the node was not reached',
 }
 
-export interface Delivery {
-  hold: Hold
-  raw: string
-  txHash: string
-  /** A second transaction of the nonce: it is not given back, because the first may still be mined. */
-  replaces: boolean
+export interface Delivery extends Signed {
+  /** The nonce is not given back, because this transaction or another of the nonce may have been sent before. */
+  keep: boolean
+  /** Called before anything else. */
+  signed?: ((tx: Signed) => unknown) | undefined
   /** Gives the bytes to the node, once. */
   send(): Promise<unknown>
   grade(error: unknown): Grade
@@ -51,14 +60,16 @@ export interface Delivery {
 
 /** deliver records the hash, sends, and says at the gateway what became of it. What it throws first was not sent. */
 export async function deliver(gateway: Gateway, d: Delivery): Promise<void> {
-  const { hold, txHash } = d
+  const { hold, txHash, raw } = d
   const back = async () => {
-    if (d.replaces) return
+    if (d.keep) return
     await gateway.markRecyclable(hold, { unsent: true, reason: 'not sent', timeoutMs: 10_000 }).catch(() => {}) // then its hold ends
   }
-  const begin = now()
+  let begin = now()
   let left = Infinity
   try {
+    await d.signed?.({ hold, txHash, raw })
+    begin = now()
     const mark = await gateway.markSigned(hold, txHash)
     if (mark.holdMs !== undefined) left = leftOf(mark.holdMs, begin)
   } catch (e) {
@@ -76,8 +87,9 @@ export async function deliver(gateway: Gateway, d: Delivery): Promise<void> {
   } catch (e) {
     grade = d.grade(e)
     if (grade.outcome === 'used' && await d.found().catch(() => false)) grade = { outcome: 'in_pool' }
-    if (grade.outcome === 'free' || grade.outcome === 'not_reached') await back()
-    if (grade.outcome !== 'in_pool') throw new SendError(grade, hold, txHash, d.raw, e)
+    const free = grade.outcome === 'free' || grade.outcome === 'not_reached'
+    if (free) await back()
+    if (grade.outcome !== 'in_pool') throw new SendError(grade, d, free && !d.keep, e)
   }
   // Not waited for: the hash is recorded, so the nonce counts as used also without this mark.
   gateway.markUsed(hold, txHash).catch(() => {})

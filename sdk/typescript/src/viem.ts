@@ -15,11 +15,11 @@ import { parseAccount } from 'viem/utils'
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, deliver, giveBack, heldByUs, ownError, raised } from './send.js'
+import { asksChain, deliver, giveBack, heldByUs, ownError, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
-export { SendError } from './send.js'
+export { SendError, type Signed } from './send.js'
 
 /** How the nonces are taken. */
 export interface NoncegateOptions {
@@ -30,6 +30,13 @@ export interface NoncegateOptions {
    * and what becomes of its transactions is known from marks alone.
    */
   unwatched?: boolean
+  /**
+   * Called, and waited for, with each transaction that is signed, before its hash is recorded and it is sent. A program that
+   * may be killed writes it down here: afterwards `sendRawTransaction` of the same bytes and hold goes on where that was, or
+   * is {@link Refused} as a `conflict`: the hold has ended, and as long as nobody repairs nonces, this was never sent. What
+   * it throws ends the call, and nothing is sent.
+   */
+  signed?: (tx: Signed) => unknown
 }
 
 /** Fees of a replacement, in wei. Default: an eighth more than before (blobs: twice as much), at least what the node asks now. */
@@ -49,7 +56,10 @@ export type NoncegateActions = {
    * account itself. It has happened only when the new hash is mined.
    */
   cancel(parameters: ({ hash: Hex } | { hold: Hold }) & { account?: Account } & Fees): Promise<Hex>
-  /** Sends a transaction that was signed with the nonce of a hold, after its hash was recorded. */
+  /**
+   * Sends a transaction that was signed with the nonce of a hold, after its hash was recorded. It may have been sent before,
+   * and may be sent again at any time, so the nonce is given back by {@link Gateway.markRecyclable} alone.
+   */
   sendRawTransaction(parameters: SendRawTransactionParameters & { hold?: Hold }): Promise<Hex>
 }
 
@@ -98,10 +108,10 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
     }
 
     /** give records, sends and marks. */
-    async function give(hold: Hold, raw: Hex, replaces = false): Promise<Hex> {
+    async function give(hold: Hold, raw: Hex, keep = false, signed = options.signed): Promise<Hex> {
       const txHash = hashOf(raw)
       await deliver(gateway, {
-        hold, raw, txHash, replaces, grade: gradeOf,
+        hold, raw, txHash, keep, signed, grade: gradeOf,
         send: () => client.request({ method: 'eth_sendRawTransaction', params: [raw] } as Any, { retryCount: 0 }),
         found: async () => !!(await getTransactionReceipt(client, { hash: txHash })),
       })
@@ -199,7 +209,7 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
         if (!hold) throw new NotDone('', 'hold: of which hold the nonce is must be said')
         const tx = parseTransaction(raw as Hex)
         if ((tx.nonce ?? 0) !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${tx.nonce ?? 0}`)
-        return give(hold, raw as Hex)
+        return give(hold, raw as Hex, true, () => {})
       },
       bump: (p: Any) => replace(p, (old) => {
         if (old.type === 'eip4844') throw new NotDone('', 'hash: a blob transaction is bumped by its sender, who has its blobs: sendRawTransaction with the hold')
