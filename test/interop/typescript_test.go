@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"noncegate/test/interop/chaintest"
+	"noncegate/test/interop/npm"
 	"noncegate/test/lab/npmtest"
 	"noncegate/wire"
 )
@@ -24,31 +24,10 @@ const typescript = "../../sdk/typescript"
 // sdk is a copy of that package, built, beside the packages it is tested with.
 func sdk(t *testing.T) string {
 	t.Helper()
-	source := os.DirFS(typescript)
-	packages := get(npmtest.Folder(t.Context(), "typescript", source))(t)
 	dir := t.TempDir()
-	for _, name := range []string{"package.json", "tsconfig.json", "README.md", "src", "test", "examples"} {
-		err := fs.WalkDir(source, name, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if entry.IsDir() {
-				return os.MkdirAll(filepath.Join(dir, path), 0o700)
-			}
-			text, err := fs.ReadFile(source, path)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(dir, path), text, 0o600)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := npm.TypeScript(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", ".")
 	return dir
 }
 

@@ -10,7 +10,8 @@
 // but the queue's claims and a journal of signed transactions, written before they are sent.
 // A watcher subscribes to gaps and repairs them. Nobody does anything by hand.
 //
-// With --who the same workers meet the same failures with another source of nonces: viem's
+// With --who sdk-viem and sdk-ethers each worker is a process of Node.js that pays with our package for TypeScript, and is killed
+// where it crashes; what it writes down is what the package's signed option told. With the others the same workers meet the same failures with another source of nonces: viem's
 // createNonceManager and ethers' NonceManager in one process of Node.js that serves all
 // workers and is never killed, or a Redis INCR for each account. What each leaves behind is
 // the table.

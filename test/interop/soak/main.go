@@ -22,12 +22,12 @@ func main() {
 	os.Exit(code)
 }
 
-// command runs for each of --who. The exit code is 1 when the gateway left anything to
+// command runs for each of --who. The exit code is 1 when a run with the gateway left anything to
 // be desired, 2 when there was no run.
 func command(ctx context.Context) (code int, err error) {
 	cfg := defaultConfig()
 	who := flag.String("who", "gateway",
-		"where nonces come from, with commas between: gateway, viem, ethers, redis")
+		"where nonces come from, with commas between: gateway, sdk-viem, sdk-ethers (our package for TypeScript), viem, ethers, redis")
 	file := flag.String("report", "", "write the reports to this file as JSON")
 	runs := flag.Int("runs", 1, "runs with seeds that follow one another")
 	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
@@ -53,7 +53,7 @@ func command(ctx context.Context) (code int, err error) {
 			}
 			report.WriteText(os.Stdout)
 			reports = append(reports, report)
-			if cfg.Who == "gateway" && len(report.Violations) > 0 {
+			if cfg.withGateway() && len(report.Violations) > 0 {
 				code = 1
 			}
 		}

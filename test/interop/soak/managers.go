@@ -54,6 +54,23 @@ func startManagers(h *host, cfg Config, chain ground, proxies []*chaintest.Proxy
 // listens is what the process says when it is ready.
 var listens = regexp.MustCompile(`listens on (http://127\.0\.0\.1:\d+)`)
 
+// listensOn waits until a program of Node.js says where it listens.
+func listensOn(ctx context.Context, process *guarded.Process) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var found []string
+	err := process.Await(ctx, 100*time.Millisecond, func(context.Context) error {
+		if found = listens.FindStringSubmatch(process.LogTail(1000)); found == nil {
+			return errors.New("it does not say where it listens")
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return found[1], nil
+}
+
 func startNode(h *host, args ...string) *managers {
 	dir, err := npm.Folder(h.ctx)
 	h.must(err)
@@ -64,17 +81,10 @@ func startNode(h *host, args ...string) *managers {
 	h.must(os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(room.Dir(), "node_modules")))
 	process, err := room.Start("log", nil, append([]string{"node", filepath.Join(room.Dir(), "managers.mjs")}, args...)...)
 	h.must(err)
-	ctx, cancel := context.WithTimeout(h.ctx, 30*time.Second)
-	defer cancel()
-	var found []string
-	h.must(process.Await(ctx, 100*time.Millisecond, func(context.Context) error {
-		if found = listens.FindStringSubmatch(process.LogTail(1000)); found == nil {
-			return errors.New("the nonce managers do not say where they listen")
-		}
-		return nil
-	}))
+	url, err := listensOn(h.ctx, process)
+	h.must(err)
 	m := new(managers)
-	m.node, err = rpc.DialContext(h.ctx, found[1])
+	m.node, err = rpc.DialContext(h.ctx, url)
 	h.must(err)
 	h.Cleanup(m.node.Close)
 	return m

@@ -17,7 +17,7 @@ import (
 
 // Config says what a run is like.
 type Config struct {
-	Who       string // gateway, viem, ethers or redis
+	Who       string // gateway, sdk-viem, sdk-ethers, viem, ethers or redis
 	Chain     string // geth or anvil
 	Liar      bool   // the gateway has a third node, which lies at times
 	Duration  time.Duration
@@ -43,8 +43,22 @@ func (c Config) name() string {
 	if c.Who == "gateway" {
 		return "Noncegate"
 	}
+	if kind := c.library(); kind != "" {
+		return kind + " with Noncegate's package"
+	}
 	return c.Who
 }
+
+// library is what pays by way of our package for TypeScript; "" where that does not pay.
+func (c Config) library() string {
+	if kind, sdk := strings.CutPrefix(c.Who, "sdk-"); sdk {
+		return kind
+	}
+	return ""
+}
+
+// withGateway says that the nonces come from the gateway, of which everything is expected.
+func (c Config) withGateway() bool { return c.Who == "gateway" || c.library() != "" }
 
 const (
 	workers    = 8
@@ -65,10 +79,12 @@ type soak struct {
 	chain     ground
 	accounts  []chaintest.Account
 	byAddress map[common.Address]int
+	proxies   []*chaintest.Proxy // ways to the chain's node
 	nodes     nodes
 	ledger    *ledger
 	gateways  []*gateway // none with managers
 	managers  *managers
+	packaged  *packaged // with the package only
 
 	chaos  context.Context // ends when things are to be calm
 	toCalm context.CancelFunc
@@ -124,21 +140,24 @@ func start(h *host, cfg Config) *soak {
 		s.byAddress[a.Address] = i
 	}
 	s.must(s.recount())
-	proxies := []*chaintest.Proxy{chaintest.StartProxy(h, s.chain), chaintest.StartProxy(h, s.chain)}
-	s.nodes = dialNodes(h, proxies)
-	if cfg.Who == "gateway" {
-		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", s.chain.ChainID(), s.askedNodes(proxies)))
+	s.proxies = []*chaintest.Proxy{chaintest.StartProxy(h, s.chain), chaintest.StartProxy(h, s.chain)}
+	s.nodes = dialNodes(h, s.proxies)
+	if kind := cfg.library(); kind != "" {
+		s.packaged = startPackage(h, s, kind)
+	}
+	if cfg.withGateway() {
+		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", s.chain.ChainID(), s.askedNodes()))
 		h.spawn((&watcher{soak: s, mending: make([]sync.Mutex, cfg.Accounts)}).watch)
 		h.spawn(s.killGateways)
 	} else {
-		s.managers = startManagers(h, cfg, s.chain, proxies)
+		s.managers = startManagers(h, cfg, s.chain, s.proxies)
 	}
 	s.Logf("%s: seed %d, %d accounts, %d workers, %v", cfg.name(), cfg.Seed, cfg.Accounts, workers, cfg.Duration)
 	h.spawn(s.mine)
 	for id := range workers {
 		h.spawn((&worker{s, id}).run)
 	}
-	for i, p := range proxies {
+	for i, p := range s.proxies {
 		h.spawn(func() {
 			s.haunt(fmt.Sprint("node ", i), p, s.draws(uint64(100+i)), troubles, 4*time.Second, 5*time.Second)
 		})
@@ -147,8 +166,8 @@ func start(h *host, cfg Config) *soak {
 }
 
 // askedNodes are the addresses of the nodes that the gateways ask.
-func (s *soak) askedNodes(proxies []*chaintest.Proxy) string {
-	urls := []string{proxies[0].WS(), proxies[1].URL()}
+func (s *soak) askedNodes() string {
+	urls := []string{s.proxies[0].WS(), s.proxies[1].URL()}
 	if s.cfg.Liar {
 		liar := chaintest.StartProxy(s.host, s.chain)
 		s.spawn(func() { s.lie(liar) })
@@ -277,6 +296,9 @@ func (s *soak) accountOf(signer string) (int, bool) {
 func (s *soak) connect(ctx context.Context, worker int) (source, error) {
 	if s.managers != nil {
 		return &managedSource{s, s.managers}, nil
+	}
+	if s.packaged != nil {
+		return s.startPackageSource(ctx, worker)
 	}
 	c, err := s.dialGateways(ctx, worker)
 	return &gatewaySource{s, c}, err

@@ -13,9 +13,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, chaintest.Leftovers()...) }
 
-// TestLongNothingIsLeftBehind is twenty seconds of the soak.
+// TestLongNothingIsLeftBehind is twenty seconds of the soak for each client of ours.
 func TestLongNothingIsLeftBehind(t *testing.T) {
+	for _, who := range []string{"gateway", "sdk-viem", "sdk-ethers"} {
+		t.Run(who, func(t *testing.T) { leavesNothing(t, who) })
+	}
+}
+
+func leavesNothing(t *testing.T, who string) {
 	cfg := defaultConfig()
+	cfg.Who = who
 	cfg.Duration, cfg.KillEvery, cfg.Accounts, cfg.Seed = 20*time.Second, 6*time.Second, 20, uint64(time.Now().UnixNano())
 	cfg.Logs, cfg.Verbose = t.TempDir(), true
 	report, err := run(t.Context(), cfg, t.Output())

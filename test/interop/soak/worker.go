@@ -158,6 +158,8 @@ func (w *incarnation) pay(p *payment) {
 		err = g.within(w.ctx, p, plan, func(ctx context.Context, t ticket, record func(hash string) error) (string, error) {
 			return w.spend(ctx, p, plan, t, record)
 		})
+	} else if s, ok := w.source.(*packageSource); ok {
+		err = w.payByPackage(s, p, plan)
 	} else {
 		err = w.steps(p, plan)
 	}
@@ -335,7 +337,7 @@ func (w *incarnation) settle(g glance, final bool) {
 
 // adopt goes on with what was in the hands of the worker when it crashed.
 func (w *incarnation) adopt(g glance) {
-	if g.state == prepared && g.ticket.style.first {
+	if _, sdk := w.source.(*packageSource); g.state == prepared && g.ticket.style.first && !sdk {
 		switch err := w.source.record(w.ctx, g.ticket, g.txs[0].Hash().Hex()); {
 		case errors.Is(err, errRefused):
 			w.happens("records refused")
@@ -351,6 +353,10 @@ func (w *incarnation) adopt(g glance) {
 }
 
 func (w *incarnation) resend(g glance) {
+	if s, ok := w.source.(*packageSource); ok {
+		w.againByPackage(s, g)
+		return
+	}
 	tx, out, ok := w.send(w.ctx, g.of)
 	if !ok {
 		return
@@ -368,6 +374,10 @@ func (w *incarnation) resend(g glance) {
 // has that recorded before, or marked after, as the first was.
 func (w *incarnation) bump(g glance) {
 	w.ledger.locked(func() { g.of.bump = false }) // once
+	if s, ok := w.source.(*packageSource); ok {
+		w.bumpByPackage(s, g)
+		return
+	}
 	tx := w.sign(g.payment, g.txs[0].Nonce(), 20)
 	if g.ticket.style.first {
 		if err := w.source.record(w.ctx, g.ticket, tx.Hash().Hex()); err != nil {
