@@ -22,12 +22,10 @@ type Node struct {
 	// LeaseUntil is the end of its lease; zero: it has none yet.
 	LeaseUntil time.Time
 	// Live: it has not left, and its lease runs, by the store's clock when the row was read.
-	Live bool
-	// ReachesLog: the node says that it reaches the servers that have logs of shards.
-	ReachesLog bool
-	Left       bool      // it went away in an orderly way, or is about to
-	StartedAt  time.Time // when it registered
-	SeenAt     time.Time // when it last registered, renewed its lease, or left
+	Live      bool
+	Left      bool      // it went away in an orderly way, or is about to
+	StartedAt time.Time // when it registered
+	SeenAt    time.Time // when it last registered, renewed its lease, or left
 }
 
 // Remembered is how long the registry shows a node after it was last seen. Its row

@@ -154,9 +154,6 @@ type LogStore interface {
 	// hold and a margin what may have been handed out is in doubt. False: it is not so any
 	// more.
 	Declare(ctx context.Context, h lease.Holder, t lease.ShardTerm, margin time.Duration) (bool, error)
-	// NoteReach says in the row of a node whether it reaches the servers that have logs. It is
-	// a hint for the balance; of a node that registers it is false.
-	NoteReach(ctx context.Context, h lease.Holder, reaches bool) error
 	// Engine returns what is wanted of all shards.
 	Engine(ctx context.Context) (EngineGoal, error)
 	// SetEngine says what is wanted, if it was last changed by the change of that number. It

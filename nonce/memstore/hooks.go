@@ -32,7 +32,7 @@ const (
 	OpReserve  Op = "reserve"
 	OpTurnOn   Op = "turn on"
 	OpDeclare  Op = "declare"
-	OpEngine   Op = "engine" // Engine, SetEngine, Rehearsed and NoteReach
+	OpEngine   Op = "engine" // Engine, SetEngine and Rehearsed
 )
 
 // Call is what a hook sees of a call: the arguments of the method that Op names.

@@ -106,16 +106,6 @@ func (s *Store) Rehearsed(ctx context.Context, h lease.Holder, terms []lease.Sha
 	})
 }
 
-// NoteReach implements nonce.LogStore.
-func (s *Store) NoteReach(ctx context.Context, h lease.Holder, reaches bool) error {
-	return s.call(ctx, Call{Op: OpEngine, Holder: h}, func(db *database, _ time.Time) error {
-		if n := db.nodes[h.Node]; n != nil && n.incarnation == h.Incarnation {
-			n.reachesLog = reaches
-		}
-		return nil
-	})
-}
-
 // Engine implements nonce.LogStore.
 func (s *Store) Engine(ctx context.Context) (g nonce.EngineGoal, err error) {
 	err = s.call(ctx, Call{Op: OpEngine}, func(db *database, _ time.Time) error {

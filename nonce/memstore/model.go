@@ -50,7 +50,7 @@ type node struct {
 	url, mode            string
 	incarnation, counter int64
 	until                time.Time // of its lease; zero: it never had one
-	left, reachesLog     bool
+	left                 bool
 	startedAt, seenAt    time.Time
 }
 

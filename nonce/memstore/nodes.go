@@ -84,7 +84,6 @@ func (db *database) who(now time.Time) lease.Owners {
 			o.Nodes = append(o.Nodes, lease.Node{
 				Holder: lease.Holder{Node: id, Incarnation: n.incarnation}, URL: n.url, Mode: n.mode,
 				LeaseUntil: n.until, Live: live, Left: n.left, StartedAt: n.startedAt, SeenAt: n.seenAt,
-				ReachesLog: n.reachesLog,
 			})
 		}
 	}

@@ -40,8 +40,6 @@ WHERE shard_id = $1 AND owner_node = $2 AND owner_incarnation = $3 AND fencing_t
 UPDATE shard s SET rehearsed = $5 FROM unnest($3::int[], $4::bigint[]) AS t(shard, token)
 WHERE s.shard_id = t.shard AND s.fencing_token = t.token AND s.owner_node = $1 AND s.owner_incarnation = $2 AND NOT s.performance`
 
-	noteReach = `UPDATE gateway_node SET reaches_log = $3 WHERE node = $1 AND incarnation = $2`
-
 	engineColumns = `change, performance, degraded, reason, rehearse, at`
 	readEngine    = `SELECT ` + engineColumns + ` FROM gateway_engine`
 	setEngine     = `
@@ -116,12 +114,6 @@ func (s *Store) Rehearsed(ctx context.Context, h lease.Holder, terms []lease.Sha
 		shards[i], tokens[i] = t.Shard, t.Token
 	}
 	_, err := s.changeShards(ctx, "note a rehearsal", shards, rehearsed, h.Node, h.Incarnation, shards, tokens, change)
-	return err
-}
-
-// NoteReach implements nonce.LogStore.
-func (s *Store) NoteReach(ctx context.Context, h lease.Holder, reaches bool) error {
-	_, err := s.change(ctx, "note whether the log is reached", noteReach, h.Node, h.Incarnation, reaches)
 	return err
 }
 

@@ -17,7 +17,7 @@ const (
 INSERT INTO gateway_node AS n (node, url, mode, incarnation, counter, lease_until, gone, started_at, seen_at)
 SELECT $1, $2, $3, 1, 0, 0, false, c.now, c.now FROM (SELECT store_millis() AS now) c
 ON CONFLICT (node) DO UPDATE SET url = excluded.url, mode = excluded.mode, incarnation = n.incarnation + 1, counter = 0, lease_until = 0,
-    gone = false, reaches_log = false, started_at = excluded.started_at, seen_at = excluded.seen_at
+    gone = false, started_at = excluded.started_at, seen_at = excluded.seen_at
 RETURNING incarnation`
 
 	leaveNode = `UPDATE gateway_node SET gone = true, seen_at = store_millis() WHERE node = $1 AND incarnation = $2`
@@ -35,7 +35,7 @@ WHERE node = $1 AND incarnation = $2 RETURNING c.now, lease_until, counter`
 WITH c AS MATERIALIZED (SELECT store_millis() AS now),
 n AS (SELECT g.*, NOT g.gone AND g.lease_until > c.now AS live FROM gateway_node g, c)
 SELECT c.now, coalesce(n.node, ''), coalesce(n.incarnation, 0), coalesce(n.url, ''), coalesce(n.mode, ''), coalesce(n.lease_until, 0),
-    coalesce(n.live, false), coalesce(n.gone, false), coalesce(n.reaches_log, false), coalesce(n.started_at, 0), coalesce(n.seen_at, 0)
+    coalesce(n.live, false), coalesce(n.gone, false), coalesce(n.started_at, 0), coalesce(n.seen_at, 0)
 FROM c LEFT JOIN n ON n.live OR n.seen_at > c.now - $1 ORDER BY n.node`
 
 	shardColumns = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node, performance, log_identity, log_shipped, grant_until, epoch, doubt_until, rehearsed FROM shard`
@@ -145,7 +145,7 @@ func (s *Store) Owners(ctx context.Context) (o lease.Owners, err error) {
 func scanNodes(rows pgx.Rows, o *lease.Owners) error {
 	var n lease.Node
 	var now, until, started, seen int64
-	_, err := pgx.ForEachRow(rows, []any{&now, &n.Node, &n.Incarnation, &n.URL, &n.Mode, &until, &n.Live, &n.Left, &n.ReachesLog, &started, &seen}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&now, &n.Node, &n.Incarnation, &n.URL, &n.Mode, &until, &n.Live, &n.Left, &started, &seen}, func() error {
 		o.Now = time.UnixMilli(now)
 		if seen == 0 {
 			return nil // there is none; the row carries the clock

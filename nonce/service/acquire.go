@@ -138,12 +138,9 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 	sh.doubt = *row
 	if row.Performance {
 		w.beginLog(sh, row)
-		if w.svc.yields() { // the shard is for a node that reaches its log
+		if w.svc.cfg.Log == nil { // the shard is for a node that has a log
 			w.releaseShards([]*shard{sh})
-			if w.svc.cfg.Log == nil {
-				return errNoLog
-			}
-			return &nonce.StoreError{Outcome: nonce.Aborted, Err: errLogAway}
+			return errNoLog
 		}
 	}
 	result := nonce.AcquireNew

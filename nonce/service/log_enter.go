@@ -114,9 +114,6 @@ func (w *worker) checkIdle(now time.Time) {
 func (w *worker) tryLog(sh *shard) {
 	lg, server := sh.log, w.svc.engine.reach.silence(sh.log.fence.Identity)
 	switch {
-	case !lg.serves && w.svc.yields():
-		sh.leftTo, sh.leftUntil = w.svc.fleet.Load().preferred(sh.id), time.Now().Add(freeFor)
-		w.releaseShards([]*shard{sh})
 	case !lg.serves && !w.logs.storeAway && w.takeoverFailed(sh, server):
 		w.declare(sh)
 	case lg.leaving && w.logs.storeAway: // it could take StoreTimeout, and there are other shards

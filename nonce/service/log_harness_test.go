@@ -306,21 +306,6 @@ func (l *logged) await(most time.Duration, what string, is func() bool) (after t
 	return time.Since(began)
 }
 
-// reaches is whether a node is known to reach the logs.
-func (l *logged) reaches(node string) bool {
-	l.Helper()
-	all, err := l.disk.Owners(l.Context())
-	if err != nil {
-		l.Fatal(err)
-	}
-	for _, n := range all.Nodes {
-		if n.Node == node {
-			return n.ReachesLog
-		}
-	}
-	return false
-}
-
 // allocateAll hands out of a signer of each shard.
 func (l *logged) allocateAll(n *node) {
 	l.Helper()

@@ -9,10 +9,6 @@ import (
 	"noncegate/nonce"
 )
 
-// steadyProbes is how many probes in a row find a server that was out of reach, before other
-// nodes leave shards to this one again.
-const steadyProbes = 4
-
 // reach is what this node knows of its way to the servers of the logs.
 type reach struct {
 	mu     sync.Mutex         // guards all below
@@ -104,25 +100,14 @@ func (r *reach) missed() time.Duration {
 	return max(time.Since(r.unseen), 1)
 }
 
-// probe is the goroutine that looks whether this node reaches the servers that have logs, and
-// tells the other nodes. What it finds is a hint of who should have a shard, and no more.
+// probe is the goroutine that looks whether this node reaches the servers that have logs.
 func (s *Service) probe() {
 	tick := time.NewTicker(s.cfg.WatchEvery)
 	defer tick.Stop()
-	said, steady := false, steadyProbes
 	for {
 		err := s.probeOnce()
-		if s.engine.reach.see(err == nil); err == nil {
-			steady++
-		} else {
-			steady = 0
-		}
-		if say := err == nil && steady >= steadyProbes; say != said {
-			if s.sayReach(say) {
-				said = say
-			}
-		}
-		if err != nil && s.engine.reach.missed() >= s.cfg.Log.LostAfter && !s.yields() && slices.ContainsFunc(s.shards, (*shard).logged) {
+		s.engine.reach.see(err == nil)
+		if err != nil && s.engine.reach.missed() >= s.cfg.Log.LostAfter && slices.ContainsFunc(s.shards, (*shard).logged) {
 			s.degrade(err.Error()) // no request may have found it out
 		}
 		select {
@@ -164,41 +149,22 @@ func (s *Service) ask(shard int, identity string) error {
 	return s.cfg.Log.Log.Reach(ctx, shard, identity)
 }
 
-// sayReach tells the other nodes whether this one reaches the logs.
-func (s *Service) sayReach(reaches bool) bool {
-	ctx, cancel := s.timeout()
-	defer cancel()
-	if err := s.cfg.Log.Store.NoteReach(ctx, s.holder, reaches); err != nil {
-		s.log.Debug("whether this node reaches the logs was not noted", "error", err)
-		return false
-	}
-	if !reaches {
-		s.log.Warn("this node does not reach the accepted Redis; it leaves shards that have a log to nodes that do")
-	}
-	return true
-}
+// avoidsLogs reports whether this node leaves free shards that have a log to others: it has none, or
+// does not reach its server.
+func (s *Service) avoidsLogs() bool { return s.cfg.Log == nil || s.engine.reach.missed() > 0 }
 
-// yields reports whether this node leaves shards that have a log to others: it has none, or
-// does not reach its server, and another node does.
-func (s *Service) yields() bool {
-	return s.cfg.Log == nil || s.engine.reach.missed() > 0 && slices.ContainsFunc(s.fleet.Load().logged, func(n string) bool { return n != s.holder.Node })
-}
-
-// keepsLog reports whether a shard that has a log stays here although another node should have
-// it. What this node remembers is whole, and while it lives nothing is lost with the server; so
-// while it does not find the server, the shard goes only to a node that goes on saying that it
-// does, for longer than it takes to find out and to be heard.
-func (s *Service) keepsLog() bool {
-	missed, heard := s.engine.reach.missed(), 2*s.cfg.WatchEvery+s.cfg.Log.Timeout
-	return missed > 0 && (!s.yields() || missed < max(s.cfg.Log.LostAfter/2, heard))
+// takesLog reports whether a node that does not reach the server of a log takes its shard: no node
+// has had the shard for so long that a server which none of them reaches counts as lost.
+func (s *Service) takesLog(freeSince time.Time) bool {
+	return s.cfg.Log != nil && !freeSince.IsZero() && time.Since(freeSince) >= s.cfg.Log.LostAfter
 }
 
 // yield sets groups aside whose shard is for a node that reaches its log, and comes back to
-// them to see whether that node has it.
+// them to see whether such a node has it.
 func (w *worker) yield(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
 		sh := g.shard
-		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.svc.cfg.Log == nil || !sh.view.Load().Performance || !w.svc.yields() {
+		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.svc.cfg.Log == nil || !sh.view.Load().Performance || !w.svc.avoidsLogs() {
 			return false
 		}
 		w.park(g, errLogAway)

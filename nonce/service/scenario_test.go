@@ -673,8 +673,6 @@ func (s *scenario) asked(word string, words []string) string {
 			shard = nonce.Rehearsal(shard)
 		}
 		return fmt.Sprint(s.server.records(shard))
-	case "reaches":
-		return fmt.Sprint(s.reaches(first))
 	case "goal":
 		goal, err := s.disk.Engine(s.Context())
 		if err != nil {

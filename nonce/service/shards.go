@@ -73,51 +73,31 @@ type fleet struct {
 	live   []string // worker-queue nodes that serve, in order
 	pinned []string // the node that each shard is pinned to; "": none
 	assign []int    // who of live should have each shard
-	// logged are those of live that reach the servers with logs. Shards that have a log are for
-	// them, while there are any.
-	logged []string
-	logs   []bool // which shards have one, or are to have one
 	// unserved is since when nobody has had each shard by a lease that runs, as this node
 	// saw it, by its own clock; zero: somebody has it.
 	unserved []time.Time
 }
 
-func newFleet(all *lease.Owners, goal nonce.EngineGoal) *fleet {
-	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards)), logs: make([]bool, len(all.Shards))}
+func newFleet(all *lease.Owners) *fleet {
+	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards))}
 	for i, row := range all.Shards {
-		f.pinned[i], f.logs[i] = row.Pinned, row.Performance || goal.Performance
+		f.pinned[i] = row.Pinned
 	}
 	for _, n := range all.Nodes {
 		f.nodes[n.Node] = n
 		if n.Live && n.Mode == string(nonce.WorkerQueue) {
 			f.live = append(f.live, n.Node)
-			if n.ReachesLog {
-				f.logged = append(f.logged, n.Node)
-			}
 		}
 	}
-	f.share()
-	return f
-}
-
-// share says who should have each shard.
-func (f *fleet) share() {
 	f.assign = lease.Assign(f.live, f.pinned)
-	if len(f.logged) == 0 {
-		return
-	}
-	for i, at := range lease.Assign(f.logged, f.pinned) {
-		if f.logs[i] {
-			f.assign[i] = slices.Index(f.live, f.logged[at])
-		}
-	}
+	return f
 }
 
 // without is the fleet but for a node that serves no more.
 func (f *fleet) without(node string) *fleet {
-	left, is := *f, func(n string) bool { return n == node }
-	left.live, left.logged = slices.DeleteFunc(slices.Clone(f.live), is), slices.DeleteFunc(slices.Clone(f.logged), is)
-	left.share()
+	left := *f
+	left.live = slices.DeleteFunc(slices.Clone(f.live), func(n string) bool { return n == node })
+	left.assign = lease.Assign(left.live, left.pinned)
 	return &left
 }
 
@@ -171,7 +151,7 @@ func (s *Service) look(ctx context.Context) error {
 		}
 		sh.see(row)
 	}
-	f := newFleet(&all, s.goal())
+	f := newFleet(&all)
 	if s.retired.Load() {
 		f = f.without(s.holder.Node)
 	}
@@ -201,7 +181,7 @@ func (s *Service) destination(sh *shard) (node, url string) {
 	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.leaseRuns(f, owner) {
 		return owner.Node, f.nodes[owner.Node].URL
 	}
-	free := view.Owner.Node == "" || view.Performance && s.yields()
+	free := view.Owner.Node == "" || view.Performance && s.avoidsLogs()
 	if preferred := f.preferred(sh.id); free && preferred != "" && preferred != s.holder.Node && !sh.unsure && s.reaches(preferred) {
 		return preferred, f.nodes[preferred].URL
 	}
@@ -209,18 +189,13 @@ func (s *Service) destination(sh *shard) (node, url string) {
 }
 
 // yieldedTo is the node for which this one gave the shard up, while that node may still be about
-// to take it, or, of a shard that this node yields, the one that should have it; nil: there is
-// none. It runs in worker.batchMu.
+// to take it; nil: there is none. It runs in worker.batchMu.
 func (s *Service) yieldedTo(sh *shard) *nonce.NotOwnerError {
-	f, view := s.fleet.Load(), sh.view.Load()
-	to, free := sh.leftTo, view.Owner.Node == "" && time.Now().Before(sh.leftUntil)
-	if view.Performance && s.yields() && s.cfg.Log != nil && !sh.unsure {
-		to, free = f.preferred(sh.id), !s.leaseRuns(f, view.Owner)
+	free := sh.view.Load().Owner.Node == "" && time.Now().Before(sh.leftUntil)
+	if to := sh.leftTo; !sh.mine() && to != "" && to != s.holder.Node && free && s.reaches(to) {
+		return &nonce.NotOwnerError{Node: to, URL: s.fleet.Load().nodes[to].URL}
 	}
-	if sh.mine() || to == "" || to == s.holder.Node || !free || !s.reaches(to) {
-		return nil
-	}
-	return &nonce.NotOwnerError{Node: to, URL: f.nodes[to].URL}
+	return nil
 }
 
 // reaches reports whether ops, or clients, can go to the node.

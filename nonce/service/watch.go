@@ -58,7 +58,7 @@ func (w *watch) balance() {
 			w.freeSince[i] = time.Now()
 		}
 		switch {
-		case row.Performance && !sh.mine() && s.yields(): // it is for nodes that reach Redis
+		case row.Performance && !sh.mine() && s.avoidsLogs() && !s.takesLog(w.freeSince[i]): // it is for nodes that reach Redis
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.command(command{shard: sh, take: true})
@@ -79,8 +79,5 @@ func (w *watch) balance() {
 
 // mayMove reports whether this node gives a shard up for the node that should have it.
 func (w *watch) mayMove(sh *shard, preferred string) bool {
-	if sh.view.Load().Performance && w.svc.cfg.Log != nil && w.svc.keepsLog() {
-		return false
-	}
 	return preferred != "" && preferred != w.svc.holder.Node && sh.stopped.Load() == 0 && time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(preferred)
 }

@@ -209,7 +209,7 @@ func (w *worker) runCommands(commands []command) {
 			}
 		case c.engine:
 			w.switchLog(sh, c.take)
-		case !c.take && c.preferred != "" && sh.log != nil && len(sh.log.dirty) > 0 && !w.flush(sh, false):
+		case !c.take && c.preferred != "" && sh.log != nil && sh.log.serves && !w.turnOff(sh, ""):
 			// It is kept: memory has what another owner may not find.
 		case !c.take || w.svc.retired.Load():
 			give = append(give, sh)
@@ -364,12 +364,8 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	switch lg := sh.log; {
-	case lg == nil || w.logs.storeAway: // what is not shipped the next owner finds in the log
-	case lg.serves && (w.svc.keepsLog() || !w.svc.yields() && (!lg.failing.IsZero() || len(lg.unanswered) > 0)):
-		w.turnOff(sh, "") // no other node is known for sure to get into the log: one that does not would declare it lost
-	case len(lg.dirty) > 0:
-		w.flush(sh, false)
+	if lg := sh.log; lg != nil && lg.serves && !w.logs.storeAway {
+		w.turnOff(sh, "") // a next owner that does not get into the log would declare it lost
 	}
 	token, view := sh.term.Load(), sh.view.Load()
 	if view.Owner == w.svc.holder {

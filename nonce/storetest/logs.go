@@ -75,8 +75,6 @@ func (p *play) changeLog(verb string, words []string) string {
 		got, err := log.Reserve(ctx, h, []nonce.Ceiling{{Name: signer, Term: term, Next: int64(p.int(next))}})
 		p.ok(err)
 		return joined(got)
-	case "reaches":
-		p.ok(log.NoteReach(ctx, h, true))
 	case "rehearsed": // in the third change of goal
 		var terms []lease.ShardTerm
 		for _, shard := range words {

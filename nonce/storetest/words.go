@@ -252,7 +252,7 @@ func (p *play) nodeText(n lease.Node) string {
 		lease = "lease until " + since(n.LeaseUntil)
 	}
 	return fmt.Sprintf("%s at %s in %s, started %s seen %s, %s", holderText(n.Holder), n.URL, n.Mode, since(n.StartedAt), since(n.SeenAt), lease) +
-		flagged(" live", n.Live) + flagged(" left", n.Left) + flagged(fmt.Sprint(" shards ", n.Shards), n.Shards > 0) + flagged(" reaches", n.ReachesLog)
+		flagged(" live", n.Live) + flagged(" left", n.Left) + flagged(fmt.Sprint(" shards ", n.Shards), n.Shards > 0)
 }
 
 // renewed renews a lease, which must be shown then as it was told.

@@ -125,7 +125,6 @@ CREATE TABLE gateway_node (
     url         text    NOT NULL,
     mode        text    NOT NULL,
     gone        boolean NOT NULL, -- it has left
-    reaches_log boolean NOT NULL DEFAULT false, -- it reaches the Redis that was accepted
     started_at  bigint  NOT NULL,
     seen_at     bigint  NOT NULL
 ) WITH (fillfactor = 50);
