@@ -13,6 +13,8 @@ import (
 var (
 	// ErrBusy: the queue of the signer's worker is full.
 	ErrBusy = errors.New("the signer's worker queue is full")
+	// ErrEventsBusy: somebody wants the signer's events, and there is no place for them.
+	ErrEventsBusy = errors.New("the queue of the signer's events is full")
 	// ErrFenced: ownership of the signer was lost before the commit.
 	ErrFenced = errors.New("ownership of the signer was lost before the commit")
 	// ErrNotFound: the nonce was never handed out. Of an allocate that is OnlyKnown:
@@ -42,6 +44,12 @@ type NotOwnerError struct {
 
 // Error implements error.
 func (e *NotOwnerError) Error() string { return fmt.Sprintf("node %s owns the signer", e.Node) }
+
+// InvalidError says that a request breaks a rule of the node that owns the signer.
+type InvalidError struct{ Field, Rule string }
+
+// Error implements error.
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Rule }
 
 // PeerAwayError says that this node does not reach the one that owns the signer.
 // It is an ErrPeerAway: nothing was sent.
