@@ -60,9 +60,14 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return with(wire.Errorf(wire.CodeHoldLimit, "%s", e.Error()),
 			wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
 	}
+	if e, ok := errors.AsType[*nonce.InvalidError](err); ok {
+		return invalidParams(clip(e.Field), clip(e.Rule))
+	}
 	switch {
 	case errors.Is(err, nonce.ErrBusy):
 		return busy(wire.StageWorker)
+	case errors.Is(err, nonce.ErrEventsBusy):
+		return busy(wire.StagePostDB)
 	case errors.Is(err, nonce.ErrForwardBusy):
 		return busy(wire.StageForward)
 	case errors.Is(err, nonce.ErrFenced):
