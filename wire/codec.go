@@ -8,19 +8,29 @@
 // buffer and writes every time with exactly three digits of milliseconds.
 //
 // It does not know the rules behind the parameters: signers, transaction hashes
-// and request ids are strings here, and bounds that an operator can set are
-// checked by who knows them. It has no goroutine and no state but pools of
+// and request ids are strings here, and package ws checks the bounds that an
+// operator can set. It has no goroutine, no lock and no state but pools of
 // scratch memory; everything except a Frame may be used by many goroutines.
 //
 // It is the only package that imports goccy/go-json. That library is fast
 // because it is unsafe, so a differential fuzz test holds it against
 // encoding/json for every type here.
+//
+// Where to begin reading: types.go and params.go (the protocol), frame.go (a frame's
+// requests), decode.go (their params), scan.go (what both walk), reply.go and relay.go
+// (the way out), codec.go (the library).
 package wire
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	jsonv1 "github.com/goccy/go-json"
 	"github.com/goccy/go-json/jsontext"
@@ -76,12 +86,61 @@ func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 // because who wrote them believes that they change it. The error is a sentence that
 // names the member and the rule; whole is what it calls the value as a whole.
 func UnmarshalKnown(data []byte, v any, whole string) error {
-	err := json.Unmarshal(data, v, strict)
+	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 	if err == nil {
 		return nil
 	}
 	field, broken := brokenRule(data, err, whole)
 	return fmt.Errorf("%s: %s", field, broken)
+}
+
+// brokenRule says of an error of the library about data, which whole names, what is
+// wrong with which part of it.
+func brokenRule(data []byte, err error, whole string) (field, broken string) {
+	field = errorField(err)
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return field, givenTwice
+	case errors.Is(err, json.ErrUnknownName):
+		return field, "unknown name"
+	case ok:
+	case jsontext.Value(data).IsValid(lenient) && utf8.Valid(data): // nothing else is left
+		return cmp.Or(field, whole), unpairedSurrogate
+	default:
+		return whole, "must be valid JSON"
+	}
+	field = cmp.Or(field, whole)
+	switch semantic.GoType.Kind() {
+	case reflect.Bool:
+		return field, "must be true or false"
+	case reflect.String:
+		return field, "must be a string"
+	case reflect.Slice:
+		return field, "must be an array of strings"
+	}
+	return field, "must be an object"
+}
+
+// errorField returns where an error of the library is, in the form guard.key.
+// What a client sent is shortened.
+func errorField(err error) string {
+	var at jsontext.Pointer
+	if e, ok := errors.AsType[*json.SemanticError](err); ok {
+		at = e.JSONPointer
+	} else if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at = e.JSONPointer
+	}
+	return shortened(strings.Join(slices.Collect(at.Tokens()), "."))
+}
+
+// shortened bounds a name that a client chose.
+func shortened(field string) string {
+	const maxField = 64
+	if len(field) > maxField {
+		field = strings.ToValidUTF8(field[:maxField], "") + "…"
+	}
+	return field
 }
 
 // Raw is a JSON value as it was written. Decoding copies it, into the memory
@@ -113,7 +172,7 @@ func messages() []any {
 		new(StatsResult), new(EngineStats), new(Error), new(ErrorData), new(HoldState),
 		new(AllocateParams), new(MarkUsedParams), new(MarkRecyclableParams), new(MarkSignedParams),
 		new(ExtendParams), new(RepairParams), new(StatusParams),
-		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(Guard),
+		new(ListParams), new(SetFloorParams), new(SubscribeParams), new(UnsubscribeParams), new(NoParams), new(Guard),
 	}
 }
 
@@ -129,20 +188,5 @@ func WarmUp() error {
 			return err
 		}
 	}
-	new(Frame).Decode([]byte("{}"))
-	// Without params most of these refuse, after they compiled their type.
-	DecodeAllocate(nil)
-	DecodeMarkUsed(nil)
-	DecodeMarkRecyclable(nil)
-	DecodeMarkSigned(nil)
-	DecodeExtend(nil)
-	DecodeRepair(nil)
-	DecodeStatus(nil)
-	DecodeList(nil)
-	DecodeSetFloor(nil)
-	DecodeSubscribe([]byte(`["events"]`))
-	DecodeSubscribe([]byte("{}"))
-	DecodeUnsubscribe(nil)
-	_ = DecodeNone(nil)
 	return nil
 }

@@ -86,8 +86,8 @@ func TestElementsBringsOneElementAtATimeAndStopsWhenTold(t *testing.T) {
 		{"[]", "", false},
 		{` [1, {"a":[2]} ,"x"] `, `1|{"a":[2]}|"x"|`, false},
 		{"[1,2,3,4]", "1|2|3|", true}, // stopped
-		{"[1,2", "1|2|", true},
-		{"[1] 2", "1|", true},
+		{"[1,2", "", true},
+		{"[1] 2", "", true},
 		{`{"a":1}`, "", true},
 		{"", "", true},
 		{"null", "", true},

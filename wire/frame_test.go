@@ -48,7 +48,6 @@ func TestFrames(t *testing.T) {
 		for _, f := range []*Frame{&fresh, &reused} {
 			data := []byte(frame)
 			err := f.Decode(data)
-			clear(data) // nothing of the frame may be referred to
 			if got := show(f, err); got != want {
 				t.Errorf("%s\n got %s\nwant %s", frame, got, want)
 			}
@@ -59,26 +58,15 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-func TestAFrameKeepsNoLargeMemory(t *testing.T) {
+func TestAFrameKeepsTheMemoryOfFewCalls(t *testing.T) {
 	var f Frame
-	long := strings.Repeat("a", 100_000)
-	big := request1(`"`+long+`"`, `,"method":"x","params":["`+long+`"]`)
-	for _, data := range []string{big, "[" + strings.Repeat(big+",", 3) + big + "]", "[" + strings.Repeat("1,", 10_000) + "1]"} {
-		if err := f.Decode([]byte(data)); err != nil {
+	for _, n := range []int{10_000, 1} {
+		if err := f.Decode([]byte("[" + strings.Repeat("1,", n-1) + "1]")); err != nil {
 			t.Fatal(err)
 		}
-		for range keptCalls { // each decoding clears the slots it uses
-			if err := f.Decode([]byte("[" + strings.Repeat("1,", keptCalls-1) + "1]")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		kept := 0
-		for _, r := range f.requests[:cap(f.requests)] {
-			kept += cap(r.ID) + cap(r.Params) + cap(r.Method) + cap(r.Version)
-		}
-		if kept > keptCalls*4*keptBytes || len(f.requests) > keptCalls || cap(f.Calls) > 2*keptCalls {
-			t.Errorf("%d bytes, %d slots, %d calls kept", kept, cap(f.requests), cap(f.Calls))
-		}
+	}
+	if cap(f.Calls) > keptCalls {
+		t.Errorf("%d calls kept", cap(f.Calls))
 	}
 }
 
@@ -110,8 +98,5 @@ func TestNestingHasALimit(t *testing.T) {
 		if err := f.Decode([]byte(data)); err == nil || err.Code != CodeParseError {
 			t.Errorf("%.20s…: %v", data, err)
 		}
-	}
-	if _, err := DecodeAllocate([]byte(deep)); err == nil || err.Message != "invalid_params: params: must be valid JSON" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -28,6 +28,18 @@ const (
 	MethodStats          = "gateway_stats"
 )
 
+// methodNames are the methods that clients may ask for, by their names in quotes.
+var methodNames = func() map[string]string {
+	names := make(map[string]string)
+	for _, m := range []string{
+		MethodAllocate, MethodMarkUsed, MethodMarkRecyclable, MethodMarkSigned, MethodExtend, MethodRepair, MethodStatus, MethodList,
+		MethodSetFloor, MethodSubscribe, MethodUnsubscribe, MethodEthSubscribe, MethodEthUnsubscribe, MethodInfo, MethodStats,
+	} {
+		names[strconv.Quote(m)] = m
+	}
+	return names
+}()
+
 // The states of an allocation, as they are written on the wire. One that is UNKNOWN
 // is a hold whose time is over, and nobody knows whether its nonce was used.
 const (

@@ -19,21 +19,21 @@ type method func(c *conn, r *request, params []byte) *wire.Error
 
 // methods is the dispatch table. It is never written.
 var methods = map[string]method{
-	wire.MethodAllocate:       by(wire.DecodeAllocate, (*conn).allocate),
-	wire.MethodMarkUsed:       by(wire.DecodeMarkUsed, (*conn).markUsed),
-	wire.MethodMarkRecyclable: by(wire.DecodeMarkRecyclable, (*conn).markRecyclable),
-	wire.MethodMarkSigned:     by(wire.DecodeMarkSigned, (*conn).markSigned),
-	wire.MethodExtend:         by(wire.DecodeExtend, (*conn).extend),
-	wire.MethodRepair:         by(wire.DecodeRepair, (*conn).repair),
-	wire.MethodStatus:         by(wire.DecodeStatus, (*conn).status),
-	wire.MethodList:           by(wire.DecodeList, (*conn).list),
-	wire.MethodSetFloor:       by(wire.DecodeSetFloor, (*conn).setFloor),
+	wire.MethodAllocate:       by(wire.Params[wire.AllocateParams](), (*conn).allocate),
+	wire.MethodMarkUsed:       by(wire.Params[wire.MarkUsedParams](), (*conn).markUsed),
+	wire.MethodMarkRecyclable: by(wire.Params[wire.MarkRecyclableParams](), (*conn).markRecyclable),
+	wire.MethodMarkSigned:     by(wire.Params[wire.MarkSignedParams](), (*conn).markSigned),
+	wire.MethodExtend:         by(wire.Params[wire.ExtendParams](), (*conn).extend),
+	wire.MethodRepair:         by(wire.Params[wire.RepairParams](), (*conn).repair),
+	wire.MethodStatus:         by(wire.Params[wire.StatusParams](), (*conn).status),
+	wire.MethodList:           by(wire.Params[wire.ListParams](), (*conn).list),
+	wire.MethodSetFloor:       by(wire.Params[wire.SetFloorParams](), (*conn).setFloor),
 	wire.MethodSubscribe:      subscribeAs(wire.MethodSubscription),
 	wire.MethodEthSubscribe:   subscribeAs(wire.MethodEthSub),
-	wire.MethodUnsubscribe:    by(wire.DecodeUnsubscribe, (*conn).unsubscribe),
-	wire.MethodEthUnsubscribe: by(wire.DecodeUnsubscribe, (*conn).unsubscribe),
-	wire.MethodInfo:           (*conn).info,
-	wire.MethodStats:          (*conn).stats,
+	wire.MethodUnsubscribe:    by(wire.Params[wire.UnsubscribeParams](), (*conn).unsubscribe),
+	wire.MethodEthUnsubscribe: by(wire.Params[wire.UnsubscribeParams](), (*conn).unsubscribe),
+	wire.MethodInfo:           by(wire.Params[wire.NoParams](), (*conn).info),
+	wire.MethodStats:          by(wire.Params[wire.NoParams](), (*conn).stats),
 }
 
 // by is a method that decodes its params first. They are handed on by value, which costs
@@ -77,7 +77,8 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 }
 
 func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded)); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("take", p.Take), c.ofNodes("over", p.Over != ""),
+		c.ofNodes("maxOpen", p.MaxOpen != 0)); err != nil {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
@@ -105,7 +106,7 @@ func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
 }
 
 func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("txHash", p.TxHash != "")); err != nil {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("keep", p.Keep), c.ofNodes("txHash", p.TxHash != "")); err != nil {
 		return err
 	}
 	reason, bad := nonce.ParseReason(p.Reason)
@@ -173,9 +174,9 @@ func subscribeAs(notifications string) method {
 	})
 }
 
-func (c *conn) unsubscribe(r *request, id string) *wire.Error {
+func (c *conn) unsubscribe(r *request, p wire.UnsubscribeParams) *wire.Error {
 	r.act = func() (any, *wire.Error) {
-		if !c.removeSubscription(id) {
+		if !c.removeSubscription(p.ID) {
 			return nil, wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")
 		}
 		return true, nil
@@ -183,17 +184,17 @@ func (c *conn) unsubscribe(r *request, id string) *wire.Error {
 	return nil
 }
 
-func (c *conn) info(r *request, params []byte) *wire.Error {
+func (c *conn) info(r *request, _ wire.NoParams) *wire.Error {
 	info := infoResult(c.srv.cfg.Info()) // now, because room is reserved for the nodes there are
 	r.bytes = infoBytes + int64(len(info.Nodes)*nodeBytes)
 	r.act = func() (any, *wire.Error) { return info, nil }
-	return wire.DecodeNone(params)
+	return nil
 }
 
-func (c *conn) stats(r *request, params []byte) *wire.Error {
+func (c *conn) stats(r *request, _ wire.NoParams) *wire.Error {
 	r.bytes = statsBytes
 	r.act = func() (any, *wire.Error) { stats := c.srv.perf.Stats(); return &stats, nil }
-	return wire.DecodeNone(params)
+	return nil
 }
 
 func (c *conn) setSigner(op *nonce.Op, given string) *wire.Error {

@@ -243,7 +243,7 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 		some.Nodes = info.Nodes[:nodes]
 		c := &conn{srv: &Server{cfg: Config{Info: func() wire.InfoResult { return some }}}}
 		var r request
-		if refusal := c.info(&r, nil); refusal != nil {
+		if refusal := c.info(&r, wire.NoParams{}); refusal != nil {
 			t.Fatal(refusal)
 		}
 		answer, refusal := r.act()

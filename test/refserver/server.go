@@ -107,6 +107,8 @@ func (s *server) serve(conn *websocket.Conn) {
 	}
 }
 
+var decodeAllocate, decodeMarkUsed = wire.Params[wire.AllocateParams](), wire.Params[wire.MarkUsedParams]()
+
 // answer appends the reply to one frame; nothing for a notification.
 func (s *server) answer(ctx context.Context, f *wire.Frame, data, out []byte) []byte {
 	if e := f.Decode(data); e != nil {
@@ -137,7 +139,7 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 	}
 	switch call.Method {
 	case wire.MethodAllocate:
-		p, e := wire.DecodeAllocate(call.Params)
+		p, e := decodeAllocate(call.Params)
 		if e != nil {
 			return nil, e
 		}
@@ -147,7 +149,7 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 		result, e := s.backend.allocate(ctx, p)
 		return &result, e
 	case wire.MethodMarkUsed:
-		p, e := wire.DecodeMarkUsed(call.Params)
+		p, e := decodeMarkUsed(call.Params)
 		if e != nil {
 			return nil, e
 		}
