@@ -69,7 +69,7 @@ test-race: ## the same tests with the race detector, which needs a C compiler
 long = $$(grep -rl '^func TestLong' --include='*_test.go' . | xargs -n1 dirname | sort -u | grep -v -e '^./test/interop' -e '^./scripts/loadtest/bench$$')
 
 test-long: ## the long tests, with the race detector
-	@scripts/setup-test.sh race
+	@scripts/setup-test.sh race long
 	@mkdir -p bin
 	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(long)
 	$(call slowest,bin/test-long.json)

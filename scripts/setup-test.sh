@@ -1,7 +1,7 @@
 #!/bin/sh
-# setup-test.sh [race]: makes sure that the tests and `make bench` find what they start
-# beside Go, with "race" also a C compiler, and does nothing when all of it is there. As root on Debian and Ubuntu it installs the
-# distribution's packages, and no service of theirs is started or enabled; elsewhere
+# setup-test.sh [race] [long]: makes sure that the tests and `make bench` find what they start
+# beside Go, with "race" also a C compiler, with "long" also Chromium, and does nothing when all of it is there. As root on Debian
+# and Ubuntu it installs the distribution's packages, and no service of theirs is started or enabled; elsewhere
 # it says what to install.
 set -eu
 
@@ -17,12 +17,14 @@ postgresql|a PostgreSQL server to start|postgresql|postgresql-server|postgresql|
 redis|a Redis server to start|redis-server|redis|redis|brew install redis
 prometheus|promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
 node|node and npm, for the chain (anvil) and the wallets of test/interop|nodejs npm|nodejs npm|nodejs npm|brew install node
+chromium|a browser, for the package of sdk/typescript in a page|chromium|chromium|chromium|brew install --cask chromium
 '
 
 has_compiler() { has "$("$go" env CC)"; }
 has_redis() { has redis-server; }
 has_prometheus() { has promtool; }
 has_node() { has node && has npm; }
+has_chromium() { has chromium || has chromium-browser; }
 
 # Debian keeps the server's programs out of PATH.
 has_postgresql() {
@@ -69,6 +71,8 @@ install_node() {
 	has node || apt_install nodejs
 	has npm || apt_install npm
 }
+
+install_chromium() { apt_install chromium; }
 
 # Nobody asked for a service, so it shall not start with the machine either.
 stay_off() { update-rc.d "$1" disable >/dev/null 2>&1 || true; }
@@ -124,7 +128,12 @@ has "$go" || { echo "no $go in PATH: Go is needed first, see https://go.dev/dl" 
 
 missing=
 for name in $(printf '%s' "$needs" | cut -d '|' -f 1); do
-	[ "$name" != compiler ] || [ "${1-}" = race ] || continue
+	case $name in
+	compiler) only=race ;;
+	chromium) only=long ;;
+	*) only= ;;
+	esac
+	[ -z "$only" ] || case " $* " in *" $only "*) ;; *) continue ;; esac
 	"has_$name" || missing="$missing $name"
 done
 [ -n "$missing" ] || exit 0

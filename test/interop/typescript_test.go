@@ -76,15 +76,41 @@ func TestTheTypeScriptPackage(t *testing.T) {
 
 // Two hundred payments by the relayer of the example, while its processes and the gateway are killed.
 func TestLongTheRelayerOfTheTypeScriptPackage(t *testing.T) {
-	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "JOBS=200"}
-	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-reporter=spec", "test/relayer.long.mjs"))
+	longTest(t, "relayer", "JOBS=200")
+}
+
+// tools is the folder of what the long tests use of npm beside the package's own.
+func tools(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(get(npmtest.Folder(t.Context(), "tools", os.DirFS("npm/tools")))(t), "node_modules")
+}
+
+// longTest runs one of the package's long tests to its end, with more of the environment.
+func longTest(t *testing.T, name string, env ...string) {
+	t.Helper()
+	env = append(env, "NONCEGATE="+program, "ANVIL_PROGRAM="+get(chaintest.AnvilProgram(t.Context()))(t))
+	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-reporter=spec", "test/"+name+".long.mjs"))
+}
+
+// The package in a page of Chromium: tickets, a payment by viem, a gateway that is killed, an hour of sleep; no error in the console.
+func TestLongTheTypeScriptPackageInABrowser(t *testing.T) {
+	var browser string
+	for _, name := range []string{"chromium", "chromium-browser"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+		}
+	}
+	if browser == "" {
+		t.Fatal("no chromium in PATH: scripts/setup-test.sh long installs it, or says how")
+	}
+	longTest(t, "browser", "CHROMIUM="+browser, "PLAYWRIGHT="+filepath.Join(tools(t), "playwright-core", "index.mjs"))
 }
 
 // The package in the newest Node that npm has, and what tools say of how it is packed and typed.
 func TestLongTheTypeScriptPackageElsewhere(t *testing.T) {
 	dir := sdk(t)
 	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", "test", "--module", "esnext", "--moduleResolution", "bundler")
-	tools := filepath.Join(get(npmtest.Folder(t.Context(), "tools", os.DirFS("npm/tools")))(t), "node_modules")
+	tools := tools(t)
 	inFolder(t, dir, nil, "npm", "pack")
 	packed := get(filepath.Glob(filepath.Join(dir, "noncegate-*.tgz")))(t)
 	inFolder(t, dir, nil, filepath.Join(tools, ".bin", "publint"), "--strict", packed[0])

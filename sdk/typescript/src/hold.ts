@@ -47,7 +47,13 @@ export async function withNonce<T extends string | void>(
   const ends = new AbortController()
   const abort = () => ends.abort(signal?.reason)
   signal?.addEventListener('abort', abort)
-  const timer = setTimeout(() => ends.abort(ended), Math.min(a.leftMs(), 2 ** 31 - 1))
+  let timer: ReturnType<typeof setTimeout>
+  const watch = () => { // again and again: a timer may stand still while the machine sleeps
+    const left = a.leftMs()
+    if (left <= 0) ends.abort(ended)
+    else timer = setTimeout(watch, Math.min(left, 1_000))
+  }
+  watch()
   let used: T
   try {
     if (signal?.aborted) throw notSent(signal.reason)
@@ -65,7 +71,7 @@ export async function withNonce<T extends string | void>(
     if (e instanceof NotSent) throw await back(e.cause)
     throw options.recordFirst && !signed ? await back(e) : e
   } finally {
-    clearTimeout(timer)
+    clearTimeout(timer!)
     signal?.removeEventListener('abort', abort)
   }
   const txHash = typeof used === 'string' ? used : recorded
