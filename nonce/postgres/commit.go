@@ -32,14 +32,14 @@ func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (
 	if slices.ContainsFunc(what.Writes, func(w nonce.Write) bool { return w.Generation != generation }) || len(what.Shards) > 0 && what.Generation != generation {
 		return nonce.Shipped{}, notSent("commit", errGeneration)
 	}
-	var form shardParts
+	var f form
 	if time.Now().UnixNano() < s.locksUntil.Load() {
-		form = partFree
+		f = formSkipLocked
 	}
-	out, err := s.commit(ctx, conn, form, h.Node, h.Incarnation, what)
-	if err != nil && form == 0 && lockedByOthers(err) {
+	out, err := s.commit(ctx, conn, f, h.Node, h.Incarnation, what)
+	if err != nil && f == 0 && lockedByOthers(err) {
 		s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
-		out, err = s.commit(ctx, conn, partFree, h.Node, h.Incarnation, what)
+		out, err = s.commit(ctx, conn, formSkipLocked, h.Node, h.Incarnation, what)
 	}
 	switch {
 	case err != nil:
@@ -57,12 +57,12 @@ const leaveLocked = time.Second
 // bytesOfWrite is what one write takes of the byte string, as most do.
 const bytesOfWrite = 160
 
-// commit runs the statement, of a form: 0, partFree or partBasic.
-func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
+// commit runs the statement of the form that the writes need, with f: 0, formSkipLocked or formBasic.
+func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, f form, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
 	writes := what.Writes
 	p := packed{
 		blob: make([]byte, 0, bytesOfWrite*len(writes)), writes: make([]int64, 0, len(writeNumbers)*len(writes)), past: make([]int64, 0, len(pastNumbers)*len(writes)),
-		asked: []int64{}, places: make([]int, len(writes)), parts: form, shards: []int{},
+		asked: []int64{}, places: make([]int, len(writes)), form: f, shards: []int{},
 	}
 	order := make([]int, len(writes)) // rows are locked in order of name
 	for i := range order {
@@ -83,7 +83,7 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts,
 		args = append(args, bigints(p.ships), what.Grant.For.Milliseconds(), what.Grant.LongestHold.Milliseconds())
 		to = append(to, &granted, &whole)
 	}
-	if err := conn.QueryRow(ctx, commitShards(p.parts), args...).Scan(to...); err != nil {
+	if err := conn.QueryRow(ctx, commitText(p.form), args...).Scan(to...); err != nil {
 		return nonce.Shipped{}, err
 	}
 	out := nonce.Shipped{Committed: nonce.Committed{Now: time.UnixMilli(now), Results: make([]nonce.WriteResult, len(writes))}}
@@ -97,7 +97,7 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts,
 	var asking []int
 	for i := range writes {
 		switch b := beliefs[p.places[i]-1]; {
-		case b == nil || form&partBasic == 0 && *b != belief(writes[i].Term) || form&partBasic != 0 && *b%2 != 0:
+		case b == nil || f&formBasic == 0 && *b != belief(writes[i].Term) || f&formBasic != 0 && *b%2 != 0:
 			out.Results[i] = nonce.NotOwner
 		case out.Results[i] == nonce.Applied:
 		case writes[i].NotBefore > now:
@@ -109,7 +109,7 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, form shardParts,
 			}
 		}
 	}
-	if err := findKnown(ctx, conn, writes, asking, out.Results); err != nil && form&partBasic != 0 {
+	if err := findKnown(ctx, conn, writes, asking, out.Results); err != nil && f&formBasic != 0 {
 		return nonce.Shipped{}, err
 	} // else the commit stands; a write whose request id is known is told Moved, and read again
 	return out, nil

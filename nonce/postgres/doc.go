@@ -3,7 +3,7 @@
 // The fence is the row of a shard: a commit is one statement that first locks the rows of its
 // shards on the condition of owner, token and engine, then updates each signer's row on the
 // condition of its version, and everything else in the statement depends on the rows that the
-// update returned (statement.go). Nothing here relies on comparing times, on SERIALIZABLE,
+// update returned (commit.sql). Nothing here relies on comparing times, on SERIALIZABLE,
 // or on reading before writing.
 //
 // It does not promise that commits survive every failover: with asynchronous replication a
@@ -14,7 +14,7 @@
 // beside those of the pools. Locks: Store.mu, briefly; one for each of its two pruners, held while
 // one deletes; and that of the count of totals, held while the store is read.
 //
-// Where to begin reading: migrations/00001_init.sql (the rows), statement.go (the statement of a
+// Where to begin reading: migrations/00001_init.sql (the rows), commit.sql and statement.go (the statement of a
 // commit, part by part), commit.go (its outcome), load.go, nodes.go (leases and shards), log.go
 // (what the performance engine adds), open.go (connections, and how a failover is noticed).
 package postgres

@@ -1,32 +1,13 @@
 package postgres
 
-import (
-	"maps"
-	"slices"
-)
+import "maps"
 
-// ShardCommits are the texts of commits: with all parts, with each part but one, and with each alone.
-// A part is planned by itself, whatever the others are.
+// ShardCommits are the texts of commits, of all forms but those of shipments.
 func ShardCommits() (texts []string) {
-	const all = partUpdates | partInserts | partChecks | partHistory | partRequests | partDues | partFree
-	sets := []shardParts{all}
-	for p := shardParts(1); p <= partFree; p <<= 1 {
-		sets = append(sets, all&^p)
-		if p&(partUpdates|partInserts|partChecks) != 0 {
-			sets = append(sets, p, p|partDues)
-		}
-		if p&(partHistory|partRequests) != 0 {
-			sets = append(sets, p|partUpdates, p|partInserts, p|partHistory|partAgain|partUpdates)
-		}
+	for _, f := range []form{0, formIDs, formIDs | formAll} {
+		texts = append(texts, commitText(f), commitText(f|formSkipLocked), commitText(f|formBasic))
 	}
-	for _, p := range sets {
-		texts = append(texts, commitShards(p), commitShards(p|partBasic))
-		if p&partDues != 0 {
-			texts = append(texts, commitShards(p|partWatch), commitShards(p|partBasic|partWatch))
-		}
-	}
-	slices.Sort(texts)
-	return slices.Compact(texts)
+	return texts
 }
 
 // ShardStatements are the texts of all others.

@@ -48,7 +48,7 @@ UPDATE gateway_engine SET change = change + 1, performance = $2, degraded = $3, 
 
 // ship packs the shards of a shipment. It comes after the writes, whose shards are known then.
 func (p *packed) ship(shards []nonce.ShippedShard) {
-	p.parts |= partShips
+	p.form |= formIDs | formAll | formShips
 	for i := range shards {
 		p.place(shards[i].Term.Shard)
 	}

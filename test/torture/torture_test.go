@@ -142,7 +142,7 @@ func TestLongAGatewayThatIsWrongIsCaught(t *testing.T) {
 
 // Also the text by which faults know a commit is there once.
 func TestEveryPlantFitsTheSources(t *testing.T) {
-	commit := gateway.Patch{File: "nonce/postgres/statement.go", Old: shardCommit, New: shardCommit}
+	commit := gateway.Patch{File: "nonce/postgres/commit.sql", Old: shardCommit, New: shardCommit}
 	for _, p := range append(plants(), plant{Name: "commit", Patches: []gateway.Patch{commit}}) {
 		if len(p.Patches) == 0 {
 			t.Errorf("%s changes nothing", p.Name)
