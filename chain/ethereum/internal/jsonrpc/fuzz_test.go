@@ -9,7 +9,7 @@ import (
 	"noncegate/test/lab/expect"
 )
 
-func FuzzExchange(f *testing.F) {
+func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":7,"result":"0x1"}`, `[{"id":7,"result":null},{"id":8,"error":{"code":-32000,"message":"no"}}]`,
 		`[{"id":7,"error":{"code":-32600,"message":"batch too large"}}]`, `{"id":null,"error":"x"}`, "[]", "", "[{},{}]",
@@ -19,12 +19,12 @@ func FuzzExchange(f *testing.F) {
 	e, err := ParseEndpoint("http://node")
 	expect.Must(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, n byte) {
-		x := exchange{first: 7}
+		var calls []*Call
 		for range int(n%4) + 1 {
-			x.calls = append(x.calls, NewCall("eth_call"))
+			calls = append(calls, NewCall("eth_call"))
 		}
-		x.read(data, e)
-		for i, c := range x.calls {
+		e.read(calls, 7, data)
+		for i, c := range calls {
 			outcomes := 0
 			if c.Result != nil {
 				outcomes++
@@ -39,7 +39,7 @@ func FuzzExchange(f *testing.F) {
 				outcomes++
 			}
 			if outcomes != 1 {
-				t.Errorf("call %d of %d has %d outcomes after %q", i, len(x.calls), outcomes, data)
+				t.Errorf("call %d of %d has %d outcomes after %q", i, len(calls), outcomes, data)
 			}
 		}
 	})

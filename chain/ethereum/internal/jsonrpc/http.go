@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -77,7 +78,7 @@ func (n *httpNode) Reconnect(uint64, error) { n.client.CloseIdleConnections() }
 
 // Subscribe implements Node.
 func (n *httpNode) Subscribe(context.Context, uint64, json.RawMessage, func(json.RawMessage), func(error)) (*Subscription, *Error, error) {
-	return nil, nil, notSent(ErrNoSubscriptions)
+	return nil, nil, notSent(errNoSubscriptions)
 }
 
 // Do implements Node.
@@ -89,20 +90,30 @@ func (n *httpNode) Do(ctx context.Context, _ uint64, calls []*Call, limit int64)
 		return
 	}
 	data, err := n.post(ctx, body, limit)
-	x := &exchange{calls: calls, first: first}
-	switch {
-	case err == nil:
-		x.read(data, n.e)
-	case data != nil: // a node may refuse a request with a status and say why in JSON
-		wrong := rpcconn.Each(data, func(m *rpcconn.Message) error { return x.take(m, n.e) })
-		if batch, ok := errors.AsType[*BatchError](wrong); ok {
-			err = fmt.Errorf("%w: %w", err, batch)
-		} else if wrong == nil {
-			x.finish(nil)
-		}
+	if err == nil || data != nil { // a node may refuse a request with a status and say why in JSON
+		n.e.read(calls, first, data)
 	}
 	if err != nil {
-		x.failWith(n.e.cleanError(err))
+		failWith(calls, n.e.cleanError(err))
+	}
+}
+
+// failWith says of calls that an answer with another status than 200 did not settle why they have no
+// answer. A batch of which no call has a result was refused as a whole, whatever else the answer
+// says of single calls.
+func failWith(calls []*Call, status error) {
+	if slices.ContainsFunc(calls, func(c *Call) bool { return c.Result != nil }) || len(calls) == 1 && calls[0].Err != nil {
+		return
+	}
+	why := calls[0].Fail
+	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.Err != nil }); i >= 0 {
+		why = calls[i].Err
+	}
+	if why != nil && !errors.Is(why, ErrNonsense) {
+		status = fmt.Errorf("%w: %w", status, why)
+	}
+	for _, c := range calls {
+		c.Err, c.Fail = nil, status
 	}
 }
 
@@ -149,7 +160,7 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 		return nil, ErrTooLarge
 	}
 	large := n.large
-	if ctx.Value(forOthers{}) != nil {
+	if isForOthers(ctx) {
 		large = n.others
 	}
 	select {
@@ -168,28 +179,15 @@ func (n *httpNode) read(ctx context.Context, body io.Reader, limit int64) ([]byt
 	}
 }
 
-// forOthers is the key of ForOthers.
-type forOthers struct{}
-
-// ForOthers returns a context for calls and subscriptions of others: while their large answers
-// are read, those to the gateway's own questions are read, too.
-func ForOthers(ctx context.Context) context.Context { return context.WithValue(ctx, forOthers{}, true) }
-
 // refused makes a StatusError of an answer, and returns its body if that may be
 // JSON-RPC.
 func refused(resp *http.Response, e *Endpoint) ([]byte, error) {
-	status, data := statusOf(resp, e)
-	mayBeAnswer := resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode >= http.StatusBadRequest
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what was read of it will do
+	status := rpcconn.NewStatusError(resp, data, maxRetryAfter)
+	status.Text = e.clean(status.Text)
+	mayBeAnswer := status.Code != http.StatusTooManyRequests && status.Code >= http.StatusBadRequest
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); mayBeAnswer && len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
 		return data, status
 	}
 	return nil, status
-}
-
-// statusOf reads an answer that has another status than it should.
-func statusOf(resp *http.Response, e *Endpoint) (*StatusError, []byte) {
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what was read of it will do
-	status := rpcconn.NewStatusError(resp, data, maxRetryAfter)
-	status.Text = e.clean(status.Text)
-	return status, data
 }

@@ -3,7 +3,6 @@ package jsonrpc
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"noncegate/internal/rpcconn"
@@ -86,94 +85,34 @@ func (e *Endpoint) refusal(m *rpcconn.Message) *Error {
 	return refusal
 }
 
-// settle gives the answer to the call.
-func (c *Call) settle(m *rpcconn.Message, e *Endpoint) {
-	switch refusal := e.refusal(m); {
-	case refusal != nil:
-		c.Err = refusal
-	case len(m.Result) == 0:
-		c.Fail = rpcconn.Nonsense("neither result nor error")
-	default:
-		c.Result = json.RawMessage(m.Result)
-	}
-}
-
-// exchange is calls that were sent as one request, and are answered by one message.
-// Their ids are first, first+1, ….
-type exchange struct {
-	calls []*Call
-	first uint64
-}
-
-// fail says of every call that is still open why it has no answer.
-func (x *exchange) fail(err error) { failAll(x.calls, err) }
-
-// failWith is fail for an answer with another status than 200. A batch of which no call has a
-// result was refused as a whole, whatever else the answer says of single calls.
-func (x *exchange) failWith(status error) {
-	if len(x.calls) > 1 && !slices.ContainsFunc(x.calls, func(c *Call) bool { return c.Result != nil }) {
-		var why error
-		for _, c := range x.calls {
-			if why == nil && c.Err != nil {
-				why = c.Err
-			} else if why == nil {
-				why = c.Fail
-			}
-			c.Err, c.Fail = nil, nil
+// read reads the message that answers a request, and settles all its calls.
+func (e *Endpoint) read(calls []*Call, first uint64, data []byte) {
+	var answers []rpcconn.Message
+	wrong := rpcconn.Each(data, func(m *rpcconn.Message) error {
+		if answers = append(answers, *m); len(answers) > len(calls) {
+			return rpcconn.Nonsense("more answers than requests")
 		}
-		if why != nil {
-			status = fmt.Errorf("%w: %w", status, why)
-		}
-	}
-	x.fail(status)
-}
-
-// take gives one answer to its call. The error is about the message it came in.
-func (x *exchange) take(m *rpcconn.Message, e *Endpoint) error {
-	n, ok := m.Number()
-	switch {
-	case ok && n >= x.first && n-x.first < uint64(len(x.calls)):
-		c := x.calls[n-x.first]
-		if !c.open() {
-			return rpcconn.Nonsense("one request is answered twice")
-		}
-		c.settle(m, e)
 		return nil
-	case !ok:
-		if refusal := e.refusal(m); refusal != nil {
-			return x.refused(refusal)
-		}
-	}
-	return rpcconn.Nonsense("it answers a request that was not made")
+	})
+	e.settle(calls, first, answers, wrong)
 }
 
-// refused deals with an error that names no request.
-func (x *exchange) refused(refusal *Error) error {
-	if len(x.calls) > 1 {
-		return &BatchError{Refusal: refusal}
-	}
-	if x.calls[0].open() {
-		x.calls[0].Err = refusal
-	}
-	return nil
-}
-
-// finish settles what is open once the message was read. err is what was wrong with it:
-// then nothing in it is believed. A batch of which there are refusals, no result, and
-// calls without an answer was refused as a whole: nodes put that under the id of its
-// first request.
-func (x *exchange) finish(err error) {
-	if err != nil {
-		for _, c := range x.calls {
-			c.Result, c.Err = nil, nil
+// settle gives the answers to a request to its calls, whose ids are first, first+1, …. wrong is what
+// was wrong with the message they came in: then nothing in it is believed. A batch of which there
+// are refusals, no result, and calls without an answer was refused as a whole: nodes put that
+// under the id of its first request.
+func (e *Endpoint) settle(calls []*Call, first uint64, answers []rpcconn.Message, wrong error) {
+	for i := range answers {
+		if wrong == nil {
+			wrong = e.take(calls, first, &answers[i])
 		}
-		x.fail(err)
-		return
 	}
 	var refusal *Error
 	open, results := 0, 0
-	for _, c := range x.calls {
+	for _, c := range calls {
 		switch {
+		case wrong != nil:
+			c.Result, c.Err = nil, nil
 		case c.open():
 			open++
 		case c.Result != nil:
@@ -182,29 +121,42 @@ func (x *exchange) finish(err error) {
 			refusal = c.Err
 		}
 	}
-	if open == 0 {
-		return
-	}
-	if refusal != nil && results == 0 {
-		err = &BatchError{Refusal: refusal}
-		for _, c := range x.calls {
-			c.Err = nil
+	if wrong == nil && open > 0 {
+		wrong = rpcconn.Nonsense("%d of %d requests are not answered", open, len(calls))
+		if refusal != nil && results == 0 {
+			wrong = &BatchError{Refusal: refusal}
+			for _, c := range calls {
+				c.Err = nil
+			}
 		}
 	}
-	if err == nil {
-		err = rpcconn.Nonsense("%d of %d requests are not answered", open, len(x.calls))
-	}
-	x.fail(err)
+	failAll(calls, wrong)
 }
 
-// read reads the message that answers the exchange, and settles all its calls.
-func (x *exchange) read(data []byte, e *Endpoint) {
-	n := 0
-	x.finish(rpcconn.Each(data, func(m *rpcconn.Message) error {
-		n++
-		if n > len(x.calls) {
-			return rpcconn.Nonsense("more answers than requests")
-		}
-		return x.take(m, e)
-	}))
+// take gives one answer to its call. The error is about the message it came in.
+func (e *Endpoint) take(calls []*Call, first uint64, m *rpcconn.Message) error {
+	n, ok := m.Number()
+	refusal := e.refusal(m)
+	var c *Call
+	switch {
+	case ok && n >= first && n-first < uint64(len(calls)):
+		c = calls[n-first]
+	case ok || refusal == nil:
+		return rpcconn.Nonsense("it answers a request that was not made")
+	case len(calls) > 1: // an error that names no request
+		return &BatchError{Refusal: refusal}
+	default:
+		c = calls[0]
+	}
+	switch {
+	case !c.open():
+		return rpcconn.Nonsense("one request is answered twice")
+	case refusal != nil:
+		c.Err = refusal
+	case len(m.Result) == 0:
+		c.Fail = rpcconn.Nonsense("neither result nor error")
+	default:
+		c.Result = json.RawMessage(m.Result)
+	}
+	return nil
 }

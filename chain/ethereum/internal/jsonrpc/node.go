@@ -1,11 +1,31 @@
+// Package jsonrpc asks one node by JSON-RPC 2.0, over HTTP or over a WebSocket.
+//
+// Both carriers keep the same contract, Node. A request has a time limit, and its
+// answer a bound in bytes that is kept while it is read. An answer is matched to its
+// request by the id; one that fits nothing that was asked is the node's failure and is
+// never the result of another request. Redirects are not followed. Credentials of the address
+// go into a header, and no text that leaves this package has them.
+//
+// Every request has one of three outcomes: the node answered it (Call.Result or
+// Call.Err), or Call.Fail says why not. errors.Is(Fail, ErrNotSent) then says that
+// nothing of it can have reached the node; otherwise the node may have carried it out.
+//
+// The package does not try again, choose between nodes, or know any method but those
+// of subscriptions. HTTP has no goroutine of its own. A WebSocket's are those of Run.
+//
+// Read node.go, message.go (calls and answers), http.go, socket.go, endpoint.go (addresses).
 package jsonrpc
 
 import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"time"
+
+	"noncegate/internal/rpcconn"
 )
 
 // Node is one node, over HTTP or WebSocket. Its methods may be called by many
@@ -59,12 +79,56 @@ type Config struct {
 // first Do over HTTP.
 func Open(e *Endpoint, cfg Config) Node {
 	if e.WebSocket() {
-		return newPair(e, cfg)
+		return newSocket(e, cfg)
 	}
 	return newHTTP(e, cfg)
 }
 
+// forOthers is the key of ForOthers.
+type forOthers struct{}
+
+// ForOthers returns a context for calls and subscriptions of others: while their large answers
+// are read, those to the gateway's own questions are read, too.
+func ForOthers(ctx context.Context) context.Context { return context.WithValue(ctx, forOthers{}, true) }
+
+func isForOthers(ctx context.Context) bool { return ctx.Value(forOthers{}) != nil }
+
+// What a caller may branch on. They are in the tree of Call.Fail.
 var (
-	_ Node = (*httpNode)(nil)
-	_ Node = (*pair)(nil)
+	// ErrNotSent: nothing of the request can have reached the node.
+	ErrNotSent = errors.New("not sent")
+	// ErrTooLarge: the answer is larger than the caller takes, and was not read on.
+	ErrTooLarge = rpcconn.ErrLargeAnswer
+	// ErrNonsense: the answer is not what JSON-RPC 2.0 allows, or answers something
+	// that was not asked.
+	ErrNonsense = rpcconn.ErrNonsense
+	// ErrClosed: Run has ended.
+	ErrClosed = errors.New("closed")
+
+	errNoSubscriptions = errors.New("subscriptions need a WebSocket")
 )
+
+// Error is a node's refusal of one request.
+type Error struct {
+	Code    int
+	Message string
+	Data    json.RawMessage // nil: none
+}
+
+// Error returns the node's sentence with its code.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
+
+// StatusError is an HTTP status instead of an answer, also that of a refused upgrade.
+type StatusError = rpcconn.StatusError
+
+// BatchError says that a node answered a whole batch by one error: often, that it does
+// not take batches, or none of this size.
+type BatchError struct{ Refusal *Error }
+
+// Error returns the node's sentence.
+func (e *BatchError) Error() string { return "the batch was refused: " + e.Refusal.Error() }
+
+// Unwrap returns the node's error.
+func (e *BatchError) Unwrap() error { return e.Refusal }
+
+func notSent(err error) error { return fmt.Errorf("%w: %w", ErrNotSent, err) }

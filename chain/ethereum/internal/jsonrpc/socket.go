@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -23,45 +24,82 @@ const (
 	silentFor = 3 * pingEvery
 )
 
-// socket is a node over a WebSocket, over all its connections.
+// socket is a node over two WebSockets. A large answer is one message, which holds up all behind
+// it, so calls and subscriptions of others have a connection of their own and delay no head,
+// count or transaction. It is made when the first of them comes; those that come while there is
+// none, or where the node does not take a second one, go over the gateway's own. The session is
+// that of the latter.
 type socket struct {
-	e    *Endpoint
-	kept *rpcconn.Kept
+	e           *Endpoint
+	maxAnswer   int64
+	own, others *rpcconn.Kept
+	wanted      chan struct{} // holds one: others are to be connected
+	dials       atomic.Uint64 // of others
 }
 
 func newSocket(e *Endpoint, cfg Config) *socket {
-	return &socket{e, rpcconn.NewKept(&rpcconn.Config{
+	s := &socket{e: e, maxAnswer: cfg.MaxAnswer, wanted: make(chan struct{}, 1)}
+	s.own = e.kept(cfg, func(_ *rpcconn.Conn, why error) { cfg.Changed(why) })
+	s.others = e.kept(cfg, func(_ *rpcconn.Conn, why error) {
+		if why == nil {
+			s.dials.Add(1)
+		}
+	})
+	return s
+}
+
+func (e *Endpoint) kept(cfg Config, changed func(*rpcconn.Conn, error)) *rpcconn.Kept {
+	return rpcconn.NewKept(&rpcconn.Config{
 		URLs: []string{e.target}, Header: e.header(), TLS: cfg.TLS, NetDial: cfg.Dial,
 		DialTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ReadTimeout: silentFor, PingEvery: pingEvery,
 		MaxInflight: cfg.MaxInflight, QueueLimit: cfg.MaxInflight, MaxAnswer: cfg.MaxAnswer,
 		Event: "eth_subscription", Unsubscribe: "eth_unsubscribe",
 		BackoffMin: minPause, BackoffMax: cfg.MaxPause, MaxAway: maxRetryAfter,
-		NotDialled: func(_ string, err error) error { return e.cleanError(e.notDialled(err)) },
+		NotDialled: func(_ string, err error) error {
+			if status, ok := errors.AsType[*StatusError](err); ok {
+				status.Text = e.clean(status.Text)
+				err = fmt.Errorf("no WebSocket: %w", status)
+			}
+			return e.cleanError(err)
+		},
 		Lost: func(err error) error {
 			if errors.Is(err, websocket.ErrReadLimit) {
 				err = ErrTooLarge
 			}
 			return e.cleanError(fmt.Errorf("connection lost: %w", err))
 		},
-		Changed: func(_ *rpcconn.Conn, err error) { cfg.Changed(err) },
-	})}
+		Changed: changed,
+	})
 }
 
-func (e *Endpoint) notDialled(err error) error {
-	if status, ok := errors.AsType[*StatusError](err); ok {
-		status.Text = e.clean(status.Text)
-		return fmt.Errorf("no WebSocket: %w", status)
+// Run implements Node.
+func (s *socket) Run(ctx context.Context) {
+	var others sync.WaitGroup
+	others.Go(func() {
+		select {
+		case <-s.wanted:
+			s.others.Run(ctx, ErrClosed)
+		case <-ctx.Done():
+		}
+	})
+	s.own.Run(ctx, ErrClosed)
+	others.Wait()
+}
+
+// conn returns the connection for what ctx is for.
+func (s *socket) conn(ctx context.Context, session uint64) (*rpcconn.Conn, error) {
+	own, err := s.own.Live(session)
+	if err != nil || !isForOthers(ctx) {
+		return own, failure(err)
 	}
-	return err
-}
-
-// Run keeps the node connected until ctx ends.
-func (s *socket) Run(ctx context.Context) { s.kept.Run(ctx, ErrClosed) }
-
-// current returns the live connection. With another session than 0 it must be that.
-func (s *socket) current(session uint64) (*rpcconn.Conn, error) {
-	c, err := s.kept.Live(session)
-	return c, failure(err)
+	if c, err := s.others.Live(0); err == nil {
+		return c, nil
+	}
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+	return own, nil
 }
 
 // failure is an error of a connection as Call.Fail says it.
@@ -72,38 +110,43 @@ func failure(err error) error {
 	return err
 }
 
-// Session is the number of the live connection; 0: none.
+// Session implements Node.
 func (s *socket) Session() uint64 {
-	if c, err := s.kept.Live(0); err == nil {
+	if c, err := s.own.Live(0); err == nil {
 		return c.Session
 	}
 	return 0
 }
 
-// Reconnect ends the connection of the session.
+// Dials implements Node.
+func (s *socket) Dials() uint64 { return s.dials.Load() }
+
+// Reconnect implements Node.
 func (s *socket) Reconnect(session uint64, reason error) {
-	if c, err := s.kept.Live(session); err == nil {
+	if c, err := s.own.Live(session); err == nil {
 		c.Close(reason)
 	}
 }
 
-// do makes calls over a connection. With a sub there is one, which opens a subscription.
-func (e *Endpoint) do(ctx context.Context, c *rpcconn.Conn, sub rpcconn.Sub, calls []*Call, limit int64) {
-	a, err := c.Do(ctx, sub, requests(calls)...)
+// Do implements Node.
+func (s *socket) Do(ctx context.Context, session uint64, calls []*Call, limit int64) {
+	s.do(ctx, session, nil, calls, limit)
+}
+
+// do makes calls. With a sub there is one, which opens a subscription.
+func (s *socket) do(ctx context.Context, session uint64, sub rpcconn.Sub, calls []*Call, limit int64) {
+	c, err := s.conn(ctx, session)
+	var a rpcconn.Answer
+	if err == nil {
+		a, err = c.Do(ctx, sub, requests(calls)...)
+	}
 	switch {
 	case err != nil:
 		failAll(calls, failure(err))
 	case int64(a.Bytes) > limit:
 		failAll(calls, ErrTooLarge)
 	default:
-		x := &exchange{calls: calls, first: a.First}
-		var wrong error
-		for i := range a.Messages {
-			if wrong == nil {
-				wrong = x.take(&a.Messages[i], e)
-			}
-		}
-		x.finish(wrong)
+		s.e.settle(calls, a.First, a.Messages, nil)
 	}
 }
 
@@ -116,14 +159,14 @@ type Subscription struct {
 	close  sync.Once
 }
 
-func (e *Endpoint) subscribe(ctx context.Context, c *rpcconn.Conn, maxAnswer int64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
-	s := &Subscription{notify: notify, ended: ended}
+// Subscribe implements Node.
+func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
+	sub := &Subscription{notify: notify, ended: ended}
 	call := &Call{Method: "eth_subscribe", Params: params}
-	e.do(ctx, c, s, []*Call{call}, maxAnswer)
-	if call.Result == nil {
+	if s.do(ctx, session, sub, []*Call{call}, s.maxAnswer); call.Result == nil {
 		return nil, call.Err, call.Fail
 	}
-	return s, nil, nil
+	return sub, nil, nil
 }
 
 // Live implements rpcconn.Sub.

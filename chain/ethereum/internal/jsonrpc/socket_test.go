@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/rpcconn"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/fakenode"
 )
@@ -124,7 +125,7 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 		r.fake.On("eth_wait", func([]json.RawMessage) (any, error) { <-let; return 1, nil })
 		go func() { answered <- ask(others, "eth_wait") }()
 		synctest.Wait()
-		p := r.Node.(*pair)
+		p := r.Node.(*socket)
 		if !idle(t, p.own) || idle(t, p.others) || r.Dials() != 1 {
 			t.Errorf("the gateway's own connection is idle: %v, that of others: %v, which was made %d times; want true, false, 1", idle(t, p.own), idle(t, p.others), r.Dials())
 		}
@@ -134,7 +135,9 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 		if close(let); <-answered != nil {
 			t.Error("the call of others failed")
 		}
-		p.others.Reconnect(0, errLate)
+		c, err := p.others.Live(0)
+		expect.Must(t, err)
+		c.Close(errLate)
 		synctest.Wait()
 		if err := ask(others, "eth_chainId"); err != nil || r.Session() != session || len(r.changes) != 0 {
 			t.Errorf("without a connection for others: %v, in session %d", err, r.Session())
@@ -147,9 +150,9 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 }
 
 // idle reports whether no call waits for an answer on the connection there is.
-func idle(t *testing.T, s *socket) bool {
+func idle(t *testing.T, k *rpcconn.Kept) bool {
 	t.Helper()
-	c, err := s.current(0)
+	c, err := k.Live(0)
 	expect.Must(t, err)
 	return c.Idle()
 }
