@@ -2,6 +2,7 @@ package chain
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -306,11 +307,7 @@ func (t *Tracker) unsettled() bool {
 func (t *Tracker) all() []*signer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]*signer, 0, len(t.signers))
-	for _, s := range t.signers {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Values(t.signers))
 }
 
 const (

@@ -3,62 +3,59 @@ package chain
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	figures "noncegate/internal/metrics"
 	"noncegate/nonce"
 )
 
 // metrics are what a Tracker counts, each with the chain as a label: chains are
 // settings, and few.
 type metrics struct {
-	events    *prometheus.CounterVec
-	ended     prometheus.Counter
-	lower     prometheus.Counter
-	absurd    prometheus.Counter
-	disagreed prometheus.Counter
+	events                          *prometheus.CounterVec
+	ended, lower, absurd, disagreed *figures.Count
 }
 
 func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": t.chain.ID()}, reg)
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		reg.MustRegister(c)
-		return c
-	}
-	gauge := func(name, help string, value func() float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
-	}
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noncegate_chain_events_total", Help: "What the chain said of signers of this node, by type of event.",
 		}, []string{"type"}),
-		ended:     counter("noncegate_chain_holds_ended_total", "Holds that were unknown and ended because a node showed that the nonce was used."),
-		lower:     counter("noncegate_chain_lower_counts_total", "Counts below one that was seen, without a reorganization. They are not believed."),
-		absurd:    counter("noncegate_chain_absurd_counts_total", "Counts of one node alone that are higher than the chain can have come to. They are not believed."),
-		disagreed: counter("noncegate_chain_final_disagreements_total", "Counts at the final block about which nodes disagreed. Nothing follows from them."),
+		ended: figures.NewCount(reg, "chain_holds_ended_total", "Holds that were unknown and ended because a node showed that the nonce was used."),
+		lower: figures.NewCount(reg, "chain_lower_counts_total",
+			"Counts below one that was seen, without a reorganization. They are not believed."),
+		absurd: figures.NewCount(reg, "chain_absurd_counts_total",
+			"Counts of one node alone that are higher than the chain can have come to. They are not believed."),
+		disagreed: figures.NewCount(reg, "chain_final_disagreements_total",
+			"Counts at the final block about which nodes disagreed. Nothing follows from them."),
 	}
 	reg.MustRegister(m.events)
-	for _, typ := range []nonce.EventType{nonce.EventMined, nonce.EventFinal, nonce.EventDropped, nonce.EventGap, nonce.EventGapClosed, nonce.EventExternal, nonce.EventReorg, nonce.EventStuck} {
+	for _, typ := range []nonce.EventType{nonce.EventMined, nonce.EventFinal, nonce.EventDropped, nonce.EventGap, nonce.EventGapClosed,
+		nonce.EventExternal, nonce.EventReorg, nonce.EventStuck} {
 		m.events.WithLabelValues(typ.String())
 	}
-	gauge("noncegate_chain_signers", "Signers of the chain that this node remembers.", func() float64 {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return float64(len(t.signers))
-	})
-	gauge("noncegate_chain_open_signers", "Signers of this node with nonces that the chain has not used.", func() float64 {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return float64(len(t.open))
-	})
-	gauge("noncegate_chain_gaps", "Signers of this node that a nonce blocks which no node has seen.", func() float64 { return t.countOpen(nonce.WatchGap) })
-	gauge("noncegate_chain_dropped", "Signers of this node whose last transaction no node has any more.", func() float64 { return t.countOpen(nonce.WatchDropped) })
-	gauge("noncegate_chain_stuck", "Signers of this node whose next transaction is in pools and is not mined for long.", func() float64 { return t.countOpen(nonce.WatchStuck) })
-	gauge("noncegate_chain_unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used.", func() float64 { return t.countOpen(nonce.WatchAsIs) })
-	gauge("noncegate_chain_waiting_signers", "New signers that wait for the first answer of a node.", func() float64 {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return float64(len(t.asking))
-	})
-	gauge("noncegate_chain_stopped", "1: the final block fell, and nothing is done by itself for this chain.", func() float64 {
+	gauge := func(name, help string, value func() int) { figures.Gauge(reg, "chain_"+name, help, value) }
+	length := func(list func() int) func() int {
+		return func() int {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return list()
+		}
+	}
+	gauge("signers", "Signers of the chain that this node remembers.", length(func() int { return len(t.signers) }))
+	gauge("open_signers", "Signers of this node with nonces that the chain has not used.", length(func() int { return len(t.open) }))
+	gauge("waiting_signers", "New signers that wait for the first answer of a node.", length(func() int { return len(t.asking) }))
+	for _, kind := range []struct {
+		of         nonce.WatchKind
+		name, help string
+	}{
+		{nonce.WatchGap, "gaps", "Signers of this node that a nonce blocks which no node has seen."},
+		{nonce.WatchDropped, "dropped", "Signers of this node whose last transaction no node has any more."},
+		{nonce.WatchStuck, "stuck", "Signers of this node whose next transaction is in pools and is not mined for long."},
+		{nonce.WatchAsIs, "unknown_holds", "Holds of this node that are over and of which nobody knows whether they were used."},
+	} {
+		gauge(kind.name, kind.help, func() int { return t.countOpen(kind.of) })
+	}
+	gauge("stopped", "1: the final block fell, and nothing is done by itself for this chain.", func() int {
 		if t.stopped.Load() {
 			return 1
 		}
@@ -70,14 +67,8 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 func (m *metrics) event(t nonce.EventType) { m.events.WithLabelValues(t.String()).Inc() }
 
 // countOpen counts the signers that are kept so; with WatchAsIs, unknown holds.
-func (t *Tracker) countOpen(kind nonce.WatchKind) (count float64) {
-	t.mu.Lock()
-	open := make([]*signer, 0, len(t.open))
-	for s := range t.open {
-		open = append(open, s)
-	}
-	t.mu.Unlock()
-	for _, s := range open {
+func (t *Tracker) countOpen(kind nonce.WatchKind) (count int) {
+	for _, s := range t.openSigners() {
 		if !s.owned.Load() {
 			continue
 		}

@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,15 +60,9 @@ type question struct {
 
 // look goes over all that is open once.
 func (t *Tracker) look(ctx context.Context, now time.Time) {
-	t.mu.Lock()
-	open := make([]*signer, 0, len(t.open))
-	for s := range t.open {
-		open = append(open, s)
-	}
-	t.mu.Unlock()
 	var ask []question
 	left := budget(maxOps)
-	for _, s := range open {
+	for _, s := range t.openSigners() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -102,6 +97,13 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		t.ask(ctx, part, now, &left)
 	}
 	t.recallSome(ctx, now)
+}
+
+// openSigners are those that the watcher looks at.
+func (t *Tracker) openSigners() []*signer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.open))
 }
 
 // budget is how many ops of the service one look may still run: none after one that

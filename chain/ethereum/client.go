@@ -47,8 +47,7 @@ type Client struct {
 // MaxSubscriptions bounds the subscriptions of others.
 const MaxSubscriptions = 4096
 
-// New makes a Client, which asks nobody before Run. The error is a *SettingError, or
-// says that figures of this chain are registered already.
+// New makes a Client, which asks nobody before Run. The error is a *SettingError.
 func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, error) {
 	set, err := cfg.complete()
 	if err != nil {
@@ -70,9 +69,7 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, erro
 	for i := range set.Nodes {
 		c.nodes = append(c.nodes, newNode(c, i))
 	}
-	if c.m, err = newMetrics(reg, c); err != nil {
-		return nil, fmt.Errorf("chain %s: figures: %w", set.ID, err)
-	}
+	c.m = newMetrics(reg, c)
 	return c, nil
 }
 

@@ -3,7 +3,6 @@ package ethereum
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 )
 
 // Config holds the settings of a Client. The zero value of each field but ID and Nodes
-// means its default.
+// means its default. The numbers are bounded by the settings of the gateway.
 type Config struct {
 	// ID is the CAIP-2 identifier of the chain, such as "eip155:1".
 	ID string
@@ -35,7 +34,7 @@ type Config struct {
 	// blocks, so more than that needs archive nodes.
 	Finality string
 	// Lag is how many blocks a node may be behind the newest block before its counts
-	// are not asked for. Default 3.
+	// are not asked for; below MaxBlocksBehind. Default 3.
 	Lag int
 	// MaxBlocksBehind is how many blocks are read one by one after a pause or a
 	// reorganization. Beyond that they are skipped, and Head.Skipped says so. Default 64.
@@ -45,10 +44,8 @@ type Config struct {
 	// them is for transactions, an eighth for the gateway's own questions, and the rest, at least
 	// one, for calls of others. Principals share each part.
 	MaxInflight int
-	// MaxWaiting is how many requests may wait for each part of these slots, and SlotWait how
-	// long calls of others do. Default 1024 and 15 s.
+	// MaxWaiting is how many requests may wait for each part of these slots. Default 1024.
 	MaxWaiting int
-	SlotWait   time.Duration
 	// MaxBatch is how many calls one request may have. Default 100. It becomes smaller
 	// for a node that refuses batches.
 	MaxBatch int
@@ -58,28 +55,18 @@ type Config struct {
 	// Timeout bounds one request, and one attempt to connect. Default 5 s.
 	Timeout time.Duration
 
-	// TLS is for https and wss addresses. Default: the authorities of the system.
-	TLS *tls.Config
 	// Dial opens the connections beneath, instead of a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// SettingError says which setting cannot be used.
-type SettingError struct {
-	Chain   string // Config.ID
-	Setting string // the field of Config
-	Rule    string // the rest of a sentence
-}
+// SettingError says why ID, Nodes or Finality cannot be used.
+type SettingError struct{ Chain, Rule string }
 
 // Error returns the sentence. It has no credentials.
-func (e *SettingError) Error() string {
-	return fmt.Sprintf("chain %s: %s %s", e.Chain, e.Setting, e.Rule)
-}
+func (e *SettingError) Error() string { return fmt.Sprintf("chain %s: %s", e.Chain, e.Rule) }
 
 const (
 	smallAnswer = 1 << 20 // bytes of an answer that is no block
-	minAnswer   = 64 << 10
-	maxAnswer   = 1 << 30
 	maxNodes    = 16
 	maxFinal    = 10_000
 	// finalizedTag stands in the field finality for the tag, instead of a number.
@@ -98,83 +85,49 @@ type settings struct {
 }
 
 // complete fills in the defaults and checks what is there.
-func (cfg Config) complete() (*settings, error) {
+func (cfg Config) complete() (s *settings, err error) {
 	cfg.Finality = cmp.Or(cfg.Finality, "finalized")
 	cfg.Lag = cmp.Or(cfg.Lag, 3)
 	cfg.MaxBlocksBehind = cmp.Or(cfg.MaxBlocksBehind, 64)
 	cfg.MaxInflight = cmp.Or(cfg.MaxInflight, 64)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 1024)
-	cfg.SlotWait = cmp.Or(cfg.SlotWait, 15*time.Second)
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, 100)
 	cfg.MaxAnswerBytes = cmp.Or(cfg.MaxAnswerBytes, 16<<20)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	if cfg.Dial == nil {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
-	s := &settings{Config: cfg, finality: finalizedTag, small: min(smallAnswer, cfg.MaxAnswerBytes)}
-	if err := s.validate(); err != nil {
-		return nil, err
+	s = &settings{Config: cfg, finality: finalizedTag, small: min(smallAnswer, cfg.MaxAnswerBytes)}
+	digits, ok := strings.CutPrefix(s.ID, "eip155:")
+	s.chainID, err = strconv.ParseUint(digits, 10, 63)
+	if !ok || err != nil || s.chainID == 0 || strconv.FormatUint(s.chainID, 10) != digits {
+		return nil, s.wrong("ID must be eip155: and the number of the chain without leading zeros, such as eip155:1; is %q", s.ID)
 	}
 	if cfg.Finality != "finalized" {
 		n, err := strconv.ParseUint(cfg.Finality, 10, 31)
 		if err != nil || n > maxFinal {
-			return nil, s.wrong("Finality", `must be "finalized" or a number of blocks from 0 to %d, is %q`, maxFinal, cfg.Finality)
+			return nil, s.wrong(`Finality must be "finalized" or a number of blocks from 0 to %d, is %q`, maxFinal, cfg.Finality)
 		}
 		s.finality = int64(n)
 	}
 	return s, s.parseNodes()
 }
 
-func (s *settings) wrong(setting, rule string, args ...any) error {
-	return &SettingError{Chain: s.ID, Setting: setting, Rule: fmt.Sprintf(rule, args...)}
-}
-
-func (s *settings) validate() error {
-	digits, ok := strings.CutPrefix(s.ID, "eip155:")
-	id, err := strconv.ParseUint(digits, 10, 63)
-	if !ok || err != nil || id == 0 || strconv.FormatUint(id, 10) != digits {
-		return s.wrong("ID", "must be eip155: and the number of the chain without leading zeros, such as eip155:1; is %q", s.ID)
-	}
-	s.chainID = id
-	for _, f := range []struct {
-		name            string
-		value, min, max int64
-	}{
-		{"Lag", int64(s.Lag), 1, 1000},
-		{"MaxBlocksBehind", int64(s.MaxBlocksBehind), 1, 10_000},
-		{"MaxInflight", int64(s.MaxInflight), 1, 10_000},
-		{"MaxWaiting", int64(s.MaxWaiting), 1, 1 << 20},
-		{"MaxBatch", int64(s.MaxBatch), 1, 1000},
-		{"MaxAnswerBytes", s.MaxAnswerBytes, minAnswer, maxAnswer},
-	} {
-		if f.value < f.min || f.value > f.max {
-			return s.wrong(f.name, "must be %d to %d, is %d", f.min, f.max, f.value)
-		}
-	}
-	switch {
-	case s.Timeout < time.Millisecond || s.Timeout > time.Minute:
-		return s.wrong("Timeout", "must be 1ms to 1m, is %v", s.Timeout)
-	case s.SlotWait < time.Millisecond:
-		return s.wrong("SlotWait", "must be at least 1ms, is %v", s.SlotWait)
-	case s.PollInterval != 0 && (s.PollInterval < 10*time.Millisecond || s.PollInterval > time.Hour):
-		return s.wrong("PollInterval", "must be 10ms to 1h, is %v", s.PollInterval)
-	case s.Lag >= s.MaxBlocksBehind:
-		return s.wrong("Lag", "must be below MaxBlocksBehind (%d), is %d", s.MaxBlocksBehind, s.Lag)
-	}
-	return nil
+func (s *settings) wrong(rule string, args ...any) error {
+	return &SettingError{Chain: s.ID, Rule: fmt.Sprintf(rule, args...)}
 }
 
 // parseNodes reads the addresses and names the nodes: by host, with the port where two
 // have the same host, with a number where that is the same too.
 func (s *settings) parseNodes() error {
 	if n := len(s.Nodes); n == 0 || n > maxNodes {
-		return s.wrong("Nodes", "must have 1 to %d addresses, has %d", maxNodes, n)
+		return s.wrong("Nodes must have 1 to %d addresses, has %d", maxNodes, n)
 	}
 	hosts := map[string]int{}
 	for i, raw := range s.Nodes {
 		e, err := jsonrpc.ParseEndpoint(raw)
 		if err != nil { // the address is not shown: it may have credentials
-			return s.wrong("Nodes", "number %d %v", i+1, err)
+			return s.wrong("Nodes: number %d %v", i+1, err)
 		}
 		s.endpoints = append(s.endpoints, e)
 		hosts[hostname(e)]++

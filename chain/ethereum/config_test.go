@@ -19,39 +19,30 @@ var testTime = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 func TestASettingThatCannotBeUsedIsNamedWithItsRule(t *testing.T) {
 	for _, test := range []struct {
-		change        func(*Config)
-		setting, rule string
+		change func(*Config)
+		rule   string
 	}{
-		{func(c *Config) { c.ID = "" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "1" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "eip155:0" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "eip155:01" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "eip155:+1" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "eip155:9223372036854775808" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.ID = "cosmos:hub" }, "ID", "must be eip155:"},
-		{func(c *Config) { c.Nodes = nil }, "Nodes", "must have 1 to 16 addresses, has 0"},
-		{func(c *Config) { c.Nodes = make([]string, 17) }, "Nodes", "has 17"},
-		{func(c *Config) { c.Nodes = []string{"http://a", "ftp://user:secret@b"} }, "Nodes", "number 2 must begin with ws://"},
-		{func(c *Config) { c.Nodes = []string{"http://user:sec/ret@a"} }, "Nodes", "number 1 is no URL"},
-		{func(c *Config) { c.Finality = "safe" }, "Finality", `must be "finalized" or a number`},
-		{func(c *Config) { c.Finality = "-1" }, "Finality", `must be "finalized" or a number`},
-		{func(c *Config) { c.Finality = "10001" }, "Finality", "0 to 10000"},
-		{func(c *Config) { c.Lag = -1 }, "Lag", "must be 1 to 1000, is -1"},
-		{func(c *Config) { c.Lag = 64 }, "Lag", "must be below MaxBlocksBehind (64)"},
-		{func(c *Config) { c.MaxBlocksBehind = -3 }, "MaxBlocksBehind", "must be 1 to"},
-		{func(c *Config) { c.MaxInflight = -3 }, "MaxInflight", "must be 1 to"},
-		{func(c *Config) { c.MaxBatch = 1001 }, "MaxBatch", "must be 1 to 1000"},
-		{func(c *Config) { c.MaxAnswerBytes = 1 }, "MaxAnswerBytes", "must be 65536 to"},
-		{func(c *Config) { c.Timeout = -1 }, "Timeout", "must be 1ms to 1m"},
-		{func(c *Config) { c.Timeout = time.Hour }, "Timeout", "must be 1ms to 1m"},
-		{func(c *Config) { c.PollInterval = time.Microsecond }, "PollInterval", "must be 10ms to 1h"},
+		{func(c *Config) { c.ID = "" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "1" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "eip155:0" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "eip155:01" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "eip155:+1" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "eip155:9223372036854775808" }, "ID must be eip155:"},
+		{func(c *Config) { c.ID = "cosmos:hub" }, "ID must be eip155:"},
+		{func(c *Config) { c.Nodes = nil }, "Nodes must have 1 to 16 addresses, has 0"},
+		{func(c *Config) { c.Nodes = make([]string, 17) }, "has 17"},
+		{func(c *Config) { c.Nodes = []string{"http://a", "ftp://user:secret@b"} }, "Nodes: number 2 must begin with ws://"},
+		{func(c *Config) { c.Nodes = []string{"http://user:sec/ret@a"} }, "Nodes: number 1 is no URL"},
+		{func(c *Config) { c.Finality = "safe" }, `Finality must be "finalized" or a number`},
+		{func(c *Config) { c.Finality = "-1" }, `Finality must be "finalized" or a number`},
+		{func(c *Config) { c.Finality = "10001" }, "0 to 10000"},
 	} {
 		cfg := Config{ID: "eip155:1", Nodes: []string{"http://a"}}
 		test.change(&cfg)
 		_, err := New(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		se, ok := errors.AsType[*SettingError](err)
-		if !ok || se.Setting != test.setting || !strings.Contains(se.Rule, test.rule) || !strings.HasPrefix(err.Error(), "chain "+cfg.ID+": ") {
-			t.Errorf("%+v: %v, want %s %s", cfg, err, test.setting, test.rule)
+		if !ok || !strings.Contains(se.Rule, test.rule) || !strings.HasPrefix(err.Error(), "chain "+cfg.ID+": ") {
+			t.Errorf("%+v: %v, want %s", cfg, err, test.rule)
 		}
 		if err != nil && strings.Contains(err.Error(), "sec") {
 			t.Errorf("%v shows a password", err)
@@ -101,16 +92,13 @@ func TestTheExpositionIsCleanByPromlint(t *testing.T) {
 	})
 }
 
-func TestSeveralChainsShareARegistererAndOneChainIsThereOnce(t *testing.T) {
+func TestSeveralChainsShareARegisterer(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	log := slog.New(slog.DiscardHandler)
 	for _, id := range []string{"eip155:1", "eip155:10"} {
 		if _, err := New(Config{ID: id, Nodes: []string{"http://a"}}, reg, log); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := New(Config{ID: "eip155:1", Nodes: []string{"http://b"}}, reg, log); err == nil {
-		t.Error("a chain that is there twice is no error")
 	}
 	families, err := reg.Gather()
 	must(t, err)

@@ -9,6 +9,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum/internal/jsonrpc"
+	figures "noncegate/internal/metrics"
 )
 
 // result is what became of one call, as a label.
@@ -62,16 +63,13 @@ func methodLabel(method string) string {
 	return otherMethod
 }
 
-const namespace = "noncegate"
-
 type metrics struct {
 	requests      *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
 	answers       *prometheus.CounterVec
 	disagreements *prometheus.CounterVec
-	reorgs        prometheus.Counter
-	finalFell     prometheus.Counter
-	skipped       prometheus.Counter
+
+	reorgs, finalFell, skipped *figures.Count
 }
 
 // What nodes can disagree about, as labels.
@@ -81,85 +79,72 @@ const (
 )
 
 // newMetrics registers the figures of one chain. Several chains share a registerer: each
-// has its own value of the label chain.
-func newMetrics(reg prometheus.Registerer, c *Client) (*metrics, error) {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: namespace, Subsystem: "chain", Name: name, Help: help}
+// has its own value of the label chain, and one that is there twice panics.
+func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
+	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": c.set.ID}, reg)
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "noncegate_chain_" + name, Help: help}, labels)
+		reg.MustRegister(v)
+		return v
 	}
 	m := &metrics{
-		requests: prometheus.NewCounterVec(counter("requests_total",
-			"Calls to nodes of the chain, by what became of them. A batch has several."), []string{"node", "method", "result"}),
+		requests: counters("requests_total", "Calls to nodes of the chain, by what became of them. A batch has several.", "node", "method", "result"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: "chain", Name: "request_seconds",
-			Help:    "How long requests to nodes of the chain took. A batch is one.",
+			Name: "noncegate_chain_request_seconds", Help: "How long requests to nodes of the chain took. A batch is one.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}, []string{"node"}),
-		answers: prometheus.NewCounterVec(counter("answers_total",
-			"What became of transactions that were sent, over all nodes of the chain."), []string{"class"}),
-		disagreements: prometheus.NewCounterVec(counter("disagreements_total",
-			"Times that nodes of the chain were on different branches, or had different counts of an account at the same block."), []string{"about"}),
-		reorgs: prometheus.NewCounter(counter("reorgs_total",
-			"Times that blocks were replaced by others.")),
-		finalFell: prometheus.NewCounter(counter("final_fell_total",
-			"Times that a block that was final is not any more: the nodes were reset, or they lie.")),
-		skipped: prometheus.NewCounter(counter("blocks_skipped_total",
-			"Times that blocks were not read one by one, because there were too many or no node had them.")),
+		answers: counters("answers_total", "What became of transactions that were sent, over all nodes of the chain.", "class"),
+		disagreements: counters("disagreements_total",
+			"Times that nodes of the chain were on different branches, or had different counts of an account at the same block.", "about"),
+		reorgs: figures.NewCount(reg, "chain_reorgs_total", "Times that blocks were replaced by others."),
+		finalFell: figures.NewCount(reg, "chain_final_fell_total",
+			"Times that a block that was final is not any more: the nodes were reset, or they lie."),
+		skipped: figures.NewCount(reg, "chain_blocks_skipped_total",
+			"Times that blocks were not read one by one, because there were too many or no node had them."),
 	}
-	for class := chain.Unknown; class <= chain.Free; class++ {
+	reg.MustRegister(m.seconds)
+	for class := chain.Unknown; class <= chain.NotReached; class++ {
 		m.answers.WithLabelValues(class.String())
 	}
 	m.disagreements.WithLabelValues(disagreeHead)
 	m.disagreements.WithLabelValues(disagreeCount)
-	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": c.set.ID}, reg)
-	all := append(c.gauges(), m.requests, m.seconds, m.answers, m.disagreements, m.reorgs, m.finalFell, m.skipped)
-	for _, col := range all {
-		if err := reg.Register(col); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	c.gauges(reg)
+	return m
 }
 
-// gauges are what Status says.
-func (c *Client) gauges() (all []prometheus.Collector) {
-	gauge := func(name, help string, labels prometheus.Labels, value func() float64) {
-		opts := prometheus.GaugeOpts{Namespace: namespace, Subsystem: "chain", Name: name, Help: help, ConstLabels: labels}
-		all = append(all, prometheus.NewGaugeFunc(opts, value))
-	}
-	gauge("head_number", "Number of the newest block of the chain; 0 before the first.", nil,
+// gauges register what Status says.
+func (c *Client) gauges(reg prometheus.Registerer) {
+	gauge := func(name, help string, value func() float64) { figures.Gauge(reg, "chain_"+name, help, value) }
+	gauge("head_number", "Number of the newest block of the chain; 0 before the first.",
 		func() float64 { return float64(c.Status().Head.Number) })
-	gauge("final_number", "Number of the newest block that is final; 0 before the first.", nil,
+	gauge("final_number", "Number of the newest block that is final; 0 before the first.",
 		func() float64 { return float64(c.Status().Final.Number) })
-	gauge("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first.", nil,
+	gauge("last_head_age_seconds", "How long ago a new block was seen; since the start, before the first.",
 		func() float64 { return time.Since(c.Status().HeadAt).Seconds() })
-	gauge("final_missing", "Whether no node names a final block (1), so that floors do not follow the chain.", nil, func() float64 {
-		if c.noFinal.Load() {
-			return 1
-		}
-		return 0
-	})
+	gauge("final_missing", "Whether no node names a final block (1), so that floors do not follow the chain.",
+		func() float64 { return flag(c.noFinal.Load()) })
 	for _, n := range c.nodes {
-		of := prometheus.Labels{"node": n.name}
-		flag := func(name, help string, on func(NodeStatus) bool) {
-			gauge(name, help, of, func() float64 {
-				if on(n.status()) {
-					return 1
-				}
-				return 0
-			})
+		reg := prometheus.WrapRegistererWith(prometheus.Labels{"node": n.name}, reg)
+		of := func(name, help string, value func(NodeStatus) float64) {
+			figures.Gauge(reg, "chain_node_"+name, help, func() float64 { return value(n.status()) })
 		}
-		flag("node_up", "Whether the node answered last and is of the chain (1) or not (0).",
-			func(s NodeStatus) bool { return s.Up })
-		gauge("node_lag_blocks", "How many blocks the node is behind the newest block; 0 where it is not up.", of,
-			func() float64 { return float64(n.status().Lag) })
-		flag("node_other_chain", "Whether the node is of another chain (1), so that it is never asked.",
-			func(s NodeStatus) bool { return s.OtherChain != "" })
-		flag("node_off_branch", "Whether the node is up and on another branch, or was not believed (1).",
-			func(s NodeStatus) bool { return s.Up && !s.OnBranch })
-		flag("node_wrong", "Whether the node contradicts the others in a count or the final block and is left out (1).",
-			func(s NodeStatus) bool { return s.Wrong })
-		flag("node_backing_off", "Whether the node wanted fewer requests and is left alone (1).",
-			func(s NodeStatus) bool { return !s.BackingOffUntil.IsZero() })
+		of("up", "Whether the node answered last and is of the chain (1) or not (0).", func(s NodeStatus) float64 { return flag(s.Up) })
+		of("lag_blocks", "How many blocks the node is behind the newest block; 0 where it is not up.",
+			func(s NodeStatus) float64 { return float64(s.Lag) })
+		of("other_chain", "Whether the node is of another chain (1), so that it is never asked.",
+			func(s NodeStatus) float64 { return flag(s.OtherChain != "") })
+		of("off_branch", "Whether the node is up and on another branch, or was not believed (1).",
+			func(s NodeStatus) float64 { return flag(s.Up && !s.OnBranch) })
+		of("wrong", "Whether the node contradicts the others in a count or the final block and is left out (1).",
+			func(s NodeStatus) float64 { return flag(s.Wrong) })
+		of("backing_off", "Whether the node wanted fewer requests and is left alone (1).",
+			func(s NodeStatus) float64 { return flag(!s.BackingOffUntil.IsZero()) })
 	}
-	return all
+}
+
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }

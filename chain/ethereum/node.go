@@ -80,7 +80,7 @@ func newNode(c *Client, i int) *node {
 		pauses:   newPauses(),
 	}
 	n.link = jsonrpc.Open(c.set.endpoints[i], jsonrpc.Config{
-		Dial: c.set.Dial, TLS: c.set.TLS, MaxInflight: c.set.MaxInflight, MaxAnswer: c.set.MaxAnswerBytes,
+		Dial: c.set.Dial, MaxInflight: c.set.MaxInflight, MaxAnswer: c.set.MaxAnswerBytes,
 		Timeout: c.set.Timeout, MaxPause: maxPause, Changed: n.changed,
 	})
 	return n

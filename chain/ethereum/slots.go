@@ -59,17 +59,20 @@ func (s *slots) of(calls []*jsonrpc.Call, how asking) *fairness.Shares {
 	return s.own
 }
 
+// slotWait is how long calls of others wait for a slot.
+const slotWait = 15 * time.Second
+
 var errNoSlot = errors.New("no slot became free in time")
 
 // enter waits for a slot among the requests under way. leave, where there is no error, gives
-// it back. Calls of others wait for Config.SlotWait, the gateway's own as long as ctx lasts.
+// it back. Calls of others wait for slotWait, the gateway's own as long as ctx lasts.
 func (n *node) enter(ctx context.Context, calls []*jsonrpc.Call, how asking) (leave func(), err error) {
 	if how.use == usePolls {
 		return func() {}, nil
 	}
 	if how.use == useCalls {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, n.c.set.SlotWait, errNoSlot)
+		ctx, cancel = context.WithTimeoutCause(ctx, slotWait, errNoSlot)
 		defer cancel()
 	}
 	slots, p := n.slots.of(calls, how), principalOf(ctx)

@@ -90,8 +90,8 @@ func TestAWaitForASlotIsBoundedInTimeAndNumber(t *testing.T) {
 		w.slowCalls(slow, 0, int(foreign.Capacity())+4)
 		begin := time.Now()
 		_, _, err := w.Call(t.Context(), "eth_call", nil)
-		if !errors.Is(err, ErrBusy) || !errors.Is(err, errNoSlot) || time.Since(begin) != w.set.SlotWait {
-			t.Errorf("%v after %v, want ErrBusy after %v", err, time.Since(begin), w.set.SlotWait)
+		if !errors.Is(err, ErrBusy) || !errors.Is(err, errNoSlot) || time.Since(begin) != slotWait {
+			t.Errorf("%v after %v, want ErrBusy after %v", err, time.Since(begin), slotWait)
 		}
 		w.slowCalls(slow, 0, 10)
 		if _, _, err := w.Call(t.Context(), "eth_call", nil); !errors.Is(err, ErrBusy) {

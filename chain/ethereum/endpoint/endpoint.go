@@ -161,7 +161,7 @@ func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Co
 		log: log.With("component", "endpoint", "chain", nodes.ID()), seldom: newWarnings(),
 	}
 	e.feeds.e = e
-	e.metrics = newMetrics(nodes.ID(), list.known(), func() float64 { return float64(e.feeds.len()) }, reg)
+	e.metrics = newMetrics(nodes.ID(), list.known(), e.feeds.len, reg)
 	return e, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/chain"
+	figures "noncegate/internal/metrics"
 	"noncegate/wire"
 	"noncegate/ws"
 )
@@ -13,7 +14,7 @@ import (
 type counters struct {
 	requests *prometheus.CounterVec
 	sends    *prometheus.CounterVec
-	loose    prometheus.Counter
+	loose    *figures.Count
 	offered  *prometheus.CounterVec // by outcome
 	known    map[string]bool
 }
@@ -41,26 +42,26 @@ var sendWords = map[chain.Class]string{
 	chain.Refused: "refused_by_nodes", chain.NotReached: "not_reached",
 }
 
-func newMetrics(id string, known []string, subscriptions func() float64, reg prometheus.Registerer) *counters {
+func newMetrics(id string, known []string, subscriptions func() int, reg prometheus.Registerer) *counters {
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"chain": id}, reg)
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "noncegate_eth_" + name, Help: help}, labels)
+		reg.MustRegister(v)
+		return v
+	}
 	m := &counters{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "noncegate_eth_requests_total", Help: "Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
-		}, []string{"method", "result"}),
-		sends: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "noncegate_eth_sends_total", Help: "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, refused where the gateway refused it, or unrecorded where the record is not known and nothing was sent.",
-		}, []string{"outcome"}),
-		loose: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "noncegate_eth_loose_ends_total", Help: "Transactions that were sent and whose outcome could not be recorded at once. It is recorded when their hold ends.",
-		}),
-		offered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "noncegate_eth_offered_again_total", Help: "Transactions whose outcome was not known and that the gateway gave to the nodes again, by what became of them.",
-		}, []string{"outcome"}),
+		requests: vec("requests_total",
+			"Calls of the Ethereum endpoint, by method and by what they came to: ok, refused by the gateway, node for an error of a node.",
+			"method", "result"),
+		sends: vec("sends_total", "Transactions that came to the Ethereum endpoint, by what became of them: the class of the nodes' answer, "+
+			"refused where the gateway refused it, or unrecorded where the record is not known and nothing was sent.", "outcome"),
+		loose: figures.NewCount(reg, "eth_loose_ends_total",
+			"Transactions that were sent and whose outcome could not be recorded at once. It is recorded when their hold ends."),
+		offered: vec("offered_again_total",
+			"Transactions whose outcome was not known and that the gateway gave to the nodes again, by what became of them.", "outcome"),
 		known: make(map[string]bool, len(known)),
 	}
-	reg.MustRegister(m.requests, m.sends, m.loose, m.offered, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "noncegate_eth_upstream_subscriptions", Help: "Subscriptions that are open at nodes for clients of the Ethereum endpoint.",
-	}, subscriptions))
+	figures.Gauge(reg, "eth_upstream_subscriptions", "Subscriptions that are open at nodes for clients of the Ethereum endpoint.", subscriptions)
 	for _, method := range known {
 		m.known[method] = true
 	}

@@ -50,7 +50,6 @@ func newHTTP(e *Endpoint, cfg Config) *httpNode {
 				n.dials.Add(1)
 				return cfg.Dial(ctx, network, addr)
 			},
-			TLSClientConfig:        cfg.TLS,
 			TLSHandshakeTimeout:    cfg.Timeout,
 			ForceAttemptHTTP2:      true,
 			MaxIdleConnsPerHost:    cfg.MaxInflight,

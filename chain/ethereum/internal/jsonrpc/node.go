@@ -18,7 +18,6 @@ package jsonrpc
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,8 +57,6 @@ type Node interface {
 type Config struct {
 	// Dial opens the connections beneath.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// TLS is for https and wss addresses; nil: the system's authorities.
-	TLS *tls.Config
 	// MaxInflight is how many requests may be under way; it sizes pools, the caller
 	// keeps it.
 	MaxInflight int

@@ -50,7 +50,7 @@ func newSocket(e *Endpoint, cfg Config) *socket {
 
 func (e *Endpoint) kept(cfg Config, changed func(*rpcconn.Conn, error)) *rpcconn.Kept {
 	return rpcconn.NewKept(&rpcconn.Config{
-		URLs: []string{e.target}, Header: e.header(), TLS: cfg.TLS, NetDial: cfg.Dial,
+		URLs: []string{e.target}, Header: e.header(), NetDial: cfg.Dial,
 		DialTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ReadTimeout: silentFor, PingEvery: pingEvery,
 		MaxInflight: cfg.MaxInflight, QueueLimit: cfg.MaxInflight, MaxAnswer: cfg.MaxAnswer,
 		Event: "eth_subscription", Unsubscribe: "eth_unsubscribe",
