@@ -1,22 +1,35 @@
 // Package chain is what a blockchain says of signers: how far their accounts have
 // come, which transactions its nodes have seen, and what became of one that was sent.
 //
-// chain.go has the interface. A Chain knows nothing of holds; package chain/ethereum is
-// one; another chain with nonces of accounts would be a sibling package. A Tracker
-// holds what one Chain says against what this node handed out.
+// A Chain is the interface to one blockchain, and knows nothing of holds; package
+// chain/ethereum is one, and another chain with nonces of accounts would be a sibling package.
+// A Tracker compares what one Chain says with what this node handed out.
 //
 // What a Chain says is evidence of a moment. A count that only one of several nodes claims
-// is a hint, and so is a transaction that only one of them shows. One that is settled shows that nonces were used, and is undone when it proves
-// wrong; the absence of a transaction proves nothing.
+// is a hint, and so is a transaction that only one of them shows. A settled count shows that
+// nonces were used, and is undone when it proves wrong. The absence of a transaction proves
+// nothing.
 //
-// It promises: nothing is called external or unseen while a node could not be asked;
-// plans are answered from memory and never wait for a node; the memory is bounded by
-// Config.MaxSigners. It does not promise that what it tells is complete: other nodes of
-// this gateway may have seen more, and nothing is kept over a restart.
+// The package promises: a count falls only with a reorganization, or when it proves wrong;
+// nothing is called external or unseen while a node could not be asked; plans are answered from
+// memory and never wait for a node; the memory is bounded by Config.MaxSigners.
 //
-// Goroutines and locks are those of Tracker, which says so; Chains.Run has one goroutine a chain. Read chain.go, tracker.go,
-// signer.go, follow.go (heads and counts), watch.go (what is open), sighting.go (what nodes show), outside.go (what others
-// used), chains.go (several).
+// It does not promise that what it tells is complete: other nodes of this gateway may have seen
+// more, and nothing is kept over a restart. After a take-over two nodes may both tell of a gap.
+//
+// Goroutines: Chains.Run has one for each Tracker and one for the store's list of watched
+// signers, and waits for them. Tracker.Run has four: the starter asks where new signers stand, the
+// follower follows heads and asks for counts, the watcher looks at what is open, and the fourth
+// is the Chain's own Run.
+//
+// Locks: Tracker.mu guards the tables, signer.mu one signer. A goroutine that has one of them does
+// not take the other, and asks no question meanwhile.
+//
+// Read chain.go (the interface), tracker.go (the table of signers), signer.go and notes.go (what is
+// known of one), start.go (where new ones begin), heads.go and counts.go (how far they are), watch.go
+// (what is open), sighting.go (what nodes show), outside.go (nonces that their holders did not use),
+// trouble.go (what keeps a nonce from being mined), recall.go (for lists), events.go, chains.go
+// (several chains) and watchlist.go (what the store lists).
 package chain
 
 import (
@@ -54,8 +67,8 @@ type Head struct {
 	// Reorg is set when blocks of the Head before are no longer canonical.
 	Reorg *Reorg
 	// FinalFell says that Final is below, or beside, what was final before: the nodes
-	// were reset, or they lie. Nobody may act on this chain until FinalStands, or until an
-	// operator says so.
+	// were reset, or they lie. The gateway does nothing by itself for this chain until
+	// FinalStands, or until it is started again.
 	FinalFell bool
 	// FinalStands says that what fell is final again: the nodes are well.
 	FinalStands bool
@@ -146,7 +159,7 @@ type Sighting struct {
 	Origin string // the name of the node that saw it
 }
 
-// Offer is what a transaction pays, for whoever has to replace it. Empty: unknown.
+// Offer is what a transaction pays, which one that replaces it has to exceed. Empty: unknown.
 type Offer = nonce.Offer
 
 // Class is what the answer to a send means for the nonce.
@@ -158,7 +171,7 @@ const (
 	Unknown    Class = iota // it may be in a pool: a time-out, a text that is not known
 	InPool                  // a node has accepted it, or had it already
 	Taken                   // another transaction has its nonce in a pool, and ours was not accepted
-	Used                    // its nonce was used before: a receipt says by whom
+	Used                    // its nonce was used before: a receipt says by which transaction
 	Free                    // it was refused, no node has it, and the nonce is free for any other transaction
 	Refused                 // it was refused and no node has it; another transaction of the nonce may meet the same
 	NotReached              // it came to no node: no connection, a key or a rate that was refused
@@ -172,7 +185,7 @@ func (c Class) String() string {
 // Verdict is what became of a send.
 type Verdict struct {
 	Class Class
-	// Code, Message and Data are the answer for whoever sent it: that of the node whose
+	// Code, Message and Data are the answer for the sender: that of the node whose
 	// answer decided. Code 0 with Class InPool: it was accepted.
 	Code    int
 	Message string
@@ -193,7 +206,7 @@ type Verdict struct {
 	Before bool
 }
 
-// Tx is a decoded transaction that somebody wants to send.
+// Tx is a decoded transaction that a client wants to send.
 type Tx struct {
 	Account string // the sender by the signature, as in the signer's name
 	Nonce   int64

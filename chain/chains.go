@@ -32,7 +32,7 @@ func NewChains(list []*Tracker) *Chains {
 
 var _ nonce.Chain = (*Chains)(nil)
 
-// Serve gives all trackers whom they work for.
+// Serve gives all trackers the service that they work for, and the sink of their events.
 func (c *Chains) Serve(svc Service, sink nonce.EventSink) {
 	c.svc = svc
 	for _, t := range c.list {
@@ -49,10 +49,6 @@ func (c *Chains) Run(ctx context.Context) {
 	all.Go(func() { c.watchlist(ctx) })
 	all.Wait()
 }
-
-// Tracker returns that of a chain, nil if it is not configured. id is a CAIP-2
-// identifier.
-func (c *Chains) Tracker(id string) *Tracker { return c.byID[id] }
 
 // find splits a CAIP-10 name; nil: its chain is not configured.
 func (c *Chains) find(name string) (t *Tracker, account string) {
@@ -181,19 +177,12 @@ func (c *Chains) Adopt(name string, as nonce.Watch) {
 	}
 }
 
-// TroubleOf is what the store lists of a signer, with what a page from that nonce on says of it.
-func TroubleOf(as nonce.Watch, page *nonce.ListPage) *nonce.Gap {
-	gap, _ := gapOf(as.Nonce, page)
-	gap.Kind, gap.Since = as.Kind, as.SinceTime()
-	return &gap
-}
-
 // shownFor is how long a signer that this node does not own is looked at after LookAt.
 const shownFor = time.Minute
 
 // LookAt has this node look for a gap of a signer for some time, also where another
-// node owns the signer, or none does any more; State shows it when it is found. Nobody
-// is told of it. next is the signer's cursor by the store; one that is 0 has no gap: a
+// node owns the signer, or none does any more; State shows it when it is found, and
+// no event tells of it. next is the signer's cursor by the store; one that is 0 has no gap: a
 // question about any address takes no entry, and no node is asked about it.
 func (c *Chains) LookAt(name string, next int64) {
 	t, account := c.find(name)
@@ -226,7 +215,8 @@ func (c *Chains) State(name string) (st nonce.ChainState, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st = nonce.ChainState{Head: t.number(), Mined: v.Mined, Final: v.Final, Claimed: v.Claimed, FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
+	st = nonce.ChainState{Head: t.number(), Mined: v.Mined, Final: v.Final, Claimed: v.Claimed,
+		FinalKnown: s.final > 0 || !s.finalOld, Window: v.Window, Stopped: t.stopped.Load()}
 	if s.gap != nil {
 		gap := *s.gap
 		st.Trouble = &gap
@@ -259,7 +249,7 @@ func (c *Chains) Words(name string, rows []nonce.Row) []string {
 	for i := range rows {
 		words[i] = s.wordLocked(&rows[i])
 		if words[i] == wire.ChainUsed {
-			t.memory.recall(s.askLocked(rows[i].Nonce, &note{hashes: recorded(&rows[i])}))
+			t.memory.want(s.askLocked(rows[i].Nonce, &note{hashes: recorded(&rows[i])}))
 		}
 	}
 	return words

@@ -2,12 +2,12 @@ package chain
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"time"
 )
 
-// Config are the settings of a Tracker. Zero means the default.
+// Config are the settings of a Tracker, which the settings of the gateway bound. Zero means the
+// default.
 type Config struct {
 	// Window is how far new nonces may be ahead of the count; 16 is what go-ethereum's
 	// pool guarantees an account. Windows overrides it for signers whose name matches a
@@ -18,9 +18,9 @@ type Config struct {
 	// keep one transaction; default 1.
 	DelegatedWindow int64
 	// UnknownFor is how long a hold stays unknown before it may be released; default
-	// 10m. Negative: until somebody knows.
+	// 10m. Negative: until it is known whether it was used.
 	UnknownFor time.Duration
-	// GapAfter is how long nonces must wait behind one that nobody has seen until it is
+	// GapAfter is how long nonces must wait behind one that no node has seen until it is
 	// called a gap, and not less than three blocks; default 30s.
 	GapAfter time.Duration
 	// StuckAfter is how long the transaction of the lowest unused nonce may be in pools, and not
@@ -48,7 +48,8 @@ const (
 	gapBlocks         = 3
 )
 
-func (c *Config) complete() error {
+// complete fills in the defaults.
+func (c *Config) complete() {
 	c.Window = cmp.Or(c.Window, defaultWindow)
 	c.DelegatedWindow = cmp.Or(c.DelegatedWindow, 1)
 	c.UnknownFor = cmp.Or(c.UnknownFor, defaultUnknownFor)
@@ -57,21 +58,6 @@ func (c *Config) complete() error {
 	c.Reconcile = cmp.Or(c.Reconcile, 5*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	c.MaxSigners = cmp.Or(c.MaxSigners, 250_000)
-	switch {
-	case c.Window < 1 || c.DelegatedWindow < 1:
-		return fmt.Errorf("the window of a chain must be at least 1")
-	case c.GapAfter < 0 || c.Reconcile < 0 || c.Timeout < 0 || c.MaxSigners < 1:
-		return fmt.Errorf("the times and bounds of a chain must be above 0")
-	}
-	for _, w := range c.Windows {
-		if _, err := path.Match(w.Pattern, ""); err != nil {
-			return fmt.Errorf("the pattern %q of a window: %w", w.Pattern, err)
-		}
-		if w.Window < 1 {
-			return fmt.Errorf("the window of %q must be at least 1", w.Pattern)
-		}
-	}
-	return nil
 }
 
 // window is that of a signer.

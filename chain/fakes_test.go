@@ -263,11 +263,7 @@ type world struct {
 func inWorld(t *testing.T, cfg Config, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99, waited: make(chan time.Duration, 10)}
-		tracker, err := New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.chains = NewChains([]*Tracker{tracker})
+		w.chains = NewChains([]*Tracker{New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))})
 		w.svc.chains = w.chains
 		w.chains.Serve(w.svc, w.sink)
 		ctx, cancel := context.WithCancel(t.Context())

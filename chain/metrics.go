@@ -20,7 +20,8 @@ func newMetrics(t *Tracker, reg prometheus.Registerer) *metrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "noncegate_chain_events_total", Help: "What the chain said of signers of this node, by type of event.",
 		}, []string{"type"}),
-		ended: figures.NewCount(reg, "chain_holds_ended_total", "Holds that were unknown and ended because a node showed that the nonce was used."),
+		ended: figures.NewCount(reg, "chain_holds_ended_total",
+			"Holds that were unknown and ended because a node showed that the nonce was used."),
 		lower: figures.NewCount(reg, "chain_lower_counts_total",
 			"Counts below one that was seen, without a reorganization. They are not believed."),
 		absurd: figures.NewCount(reg, "chain_absurd_counts_total",

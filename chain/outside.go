@@ -16,7 +16,7 @@ type outsider struct {
 	nonce int64
 	tx    Hash // what used it; zero: a count moved past it, which is told when it is final
 	final bool
-	free  bool // it was given back, and nobody held it
+	free  bool // it was given back, and had no holder
 	auth  bool // an authorization that tx carried used it
 	told  bool // that it is used was told
 	plain bool // its holder used it, as far as is known: only tx waits to be settled
@@ -125,9 +125,8 @@ func (s *signer) trimPastLocked() {
 	}
 }
 
-// settleOutside asks the store for the nonces that the chain seems to have used behind the
-// back of who holds them, and tells of those where that is so. While the store cannot be
-// asked they wait.
+// settleOutside asks the store for the nonces that their holders seem not to have used, and tells
+// of those where that is so. While the store cannot be asked they wait.
 func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	s.mu.Lock()
 	events := s.plainLocked()
@@ -145,9 +144,8 @@ func (t *Tracker) settleOutside(ctx context.Context, s *signer, left *budget) {
 	}
 	// What carried an authorization of the account itself has a nonce a little lower.
 	below := max(0, from-authorizedBelow)
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: below, Limit: listLimit}}}
-	if left.do(ctx, t, op) == nil {
-		t.report(s, s.settledOutside(from, &op.Page))
+	if page, err := left.list(ctx, s, below); err == nil {
+		t.report(s, s.settledOutside(from, page))
 	}
 }
 
@@ -191,20 +189,8 @@ func (s *signer) settledOutside(from int64, page *nonce.ListPage) (events []nonc
 	return events
 }
 
-// recorded are the transactions that holders of a nonce recorded, the newest first. Of one that no
-// mark ended the first is the chain's.
-func recorded(row *nonce.Row) nonce.TxHashes {
-	switch {
-	case row.TxHash == Hash{}, row.Reason == nonce.ReasonMined && row.Replaced == "":
-		return ""
-	case row.Reason == nonce.ReasonMined:
-		return nonce.TxHashes(row.TxHash[:]) + row.Replaced[len(row.TxHash):]
-	}
-	return nonce.TxHashes(row.TxHash[:]) + row.Replaced
-}
-
-// events says what became of an outsider. row is what the store has of it; nil: nobody
-// ever had it. ours: its transaction is recorded for another nonce of the account.
+// events says what became of an outsider. row is what the store has of it; nil: it was
+// never handed out. ours: its transaction is recorded for another nonce of the account.
 func (o *outsider) events(row *nonce.Row, ours bool) (events []nonce.Event) {
 	external := nonce.Event{Type: nonce.EventExternal, Nonce: o.nonce, TxHash: o.tx, Reason: "transaction"}
 	if o.tx == (Hash{}) {

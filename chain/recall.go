@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -23,10 +22,10 @@ const (
 // restarted, or was not the owner, has seen no block of them.
 type memory struct {
 	found *lru.Cache[use, [8]byte]
-	asked time.Time // the last question; of the watcher
 
-	mu   sync.Mutex
-	lost map[use]Ask // what nodes are to be asked for
+	mu    sync.Mutex  // guards what follows
+	lost  map[use]Ask // what nodes are to be asked for
+	asked time.Time   // the last question
 }
 
 // use is a nonce of an account that the chain has used.
@@ -43,8 +42,8 @@ func newMemory() *memory {
 	return &memory{found: found, lost: make(map[use]Ask)}
 }
 
-// recall has the nodes asked which transaction it was that an ask is about.
-func (m *memory) recall(a Ask) {
+// want has the nodes asked which transaction it was that an ask is about.
+func (m *memory) want(a Ask) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.lost) < maxRecall {
@@ -52,44 +51,24 @@ func (m *memory) recall(a Ask) {
 	}
 }
 
-// take removes some of what nodes are to be asked for.
-func (m *memory) take() (asks []Ask) {
+// recall are questions for some of the nonces that lists could not say, now and then.
+func (t *Tracker) recall(now time.Time) (list []question) {
+	m := t.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if now.Sub(m.asked) < recallEvery || len(m.lost) == 0 {
+		return nil
+	}
+	m.asked = now
 	for u, a := range m.lost {
-		if len(asks) == recallBatch {
+		if s := t.known(u.account); s != nil && len(list) < recallBatch {
+			list = append(list, question{s: s, ask: a, why: whyListed})
+		}
+		if delete(m.lost, u); len(list) == recallBatch {
 			break
 		}
-		asks = append(asks, a)
-		delete(m.lost, u)
 	}
-	return asks
-}
-
-// recallSome asks the nodes for some nonces, now and then. Where they cannot tell, nothing is known
-// as before.
-func (t *Tracker) recallSome(ctx context.Context, now time.Time) {
-	if now.Sub(t.memory.asked) < recallEvery {
-		return
-	}
-	asks := t.memory.take()
-	if len(asks) == 0 {
-		return
-	}
-	t.memory.asked = now
-	at := t.number()
-	one, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	found, err := t.chain.Lookup(one, asks)
-	if err != nil {
-		t.log.Debug("asking what used nonces", "nonces", len(asks), "error", err)
-		return
-	}
-	for i := range asks {
-		if s := t.known(asks[i].Account); s != nil {
-			s.recalled(&asks[i], &found[i], at)
-		}
-	}
+	return list
 }
 
 // recalled follows what nodes say of a nonce that a list was asked for.

@@ -12,21 +12,6 @@ import (
 // What one of several nodes shows of a nonce delays: its hold is not given up. What two show settles:
 // the hold ends, and others are told.
 
-// uses takes the transaction that a block used the nonce with.
-func (k *note) uses(tx Hash, at int64, sure bool) {
-	k.tx, k.sure, k.at, k.seen, k.hinted = tx, sure, at, Mined, time.Now()
-	k.found = k.found || sure
-}
-
-// settledTx is the transaction that a block used the nonce with, as far as that is settled. The block
-// of one node is enough for one that is recorded: the count settles that the nonce is used.
-func (k *note) settledTx() Hash {
-	if k.sure || k.hashes.Contains(k.tx) {
-		return k.tx
-	}
-	return Hash{}
-}
-
 // sighted follows what nodes saw of a nonce.
 func (s *signer) sighted(n int64, f *Sighting, at int64) {
 	s.mu.Lock()
@@ -73,7 +58,9 @@ func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *bu
 	if !passed && !found {
 		return
 	}
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true}}
+	op := &nonce.Op{Request: nonce.Request{
+		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
+	}}
 	if f.Settled == Mined || passed {
 		op.Reason = nonce.ReasonMined
 	}

@@ -1,8 +1,6 @@
 package chain
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +46,7 @@ type signer struct {
 	start     int64
 	startAt   time.Time // when an answer said so last
 	delegated bool
-	anew      bool        // somebody waits for what nodes have of the lowest open nonce
+	anew      bool        // a repair waits for what nodes have of the lowest open nonce
 	claim     int64       // a count that one node gives and none contradicts; it is settled neither way
 	claimAt   int64       // number of the block at which that was so
 	ahead     int64       // the greatest count that a node gave, as a hint
@@ -65,173 +63,8 @@ type signer struct {
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 
-// note is what this node has seen of one nonce. It is not all: other nodes, and this
-// one before it remembered, may have done more.
-type note struct {
-	status  nonce.Status
-	attempt int64
-	unknown bool
-	hashes  nonce.TxHashes // recorded ones, newest first
-	free    bool           // given back by its holder, so that whoever used it then was not one
-	tx      Hash           // the transaction that a block used the nonce with
-	sure    bool           // that is settled; else one of several nodes says so
-	at      int64          // about the number of that block
-	seen    Seen           // the last sighting
-	offer   Offer
-	since   int64     // number of the block at which it became unknown
-	found   bool      // since then it is settled that there is a transaction
-	shown   Hash      // which one; zero if nodes did not say, or the count fell since
-	hinted  time.Time // when a node, or its block, has shown one last, or a count has delayed it
-	claimed bool      // since then a count that is not settled has delayed the release, once
-	hint    Hash      // which one a node showed
-	asked   time.Time // when nodes were asked for it last, as it is unknown
-	looked  time.Time // the last look at all nodes in which none failed and none saw it
-	lookedN int64     // and the block of then
-}
-
 // several reports whether the word of one node settles nothing.
 func (s *signer) several() bool { return s.t.chain.Several() }
-
-// holding is a hand-out and what its holder has said of it. It stands for a note as long as the chain has
-// shown nothing of the nonce, and has no pointer, for there are many.
-type holding struct {
-	nonce, attempt int64
-	status         nonce.Status // Held or Consumed
-	tx             Hash         // that is recorded; zero: none
-}
-
-func (h *holding) note() *note {
-	k := &note{status: h.status, attempt: h.attempt}
-	if h.tx != (Hash{}) {
-		k.hashes = nonce.TxHashes(h.tx[:])
-	}
-	return k
-}
-
-// holdLocked remembers a holding, and reports that it could without a note: it is above all of
-// which there is one, and nothing was known of it.
-func (s *signer) holdLocked(h holding) bool {
-	last := len(s.holdings) - 1
-	if len(s.notes) > 0 && s.notes[h.nonce] != nil || len(s.holdings)+len(s.notes) >= maxNotes || last >= 0 && s.holdings[last].nonce >= h.nonce {
-		return false
-	}
-	s.holdings = append(s.holdings, h)
-	return true
-}
-
-// saidLocked adds to a holding what its holder says, and reports that it could without a note.
-func (s *signer) saidLocked(e *nonce.Event) bool {
-	i, ok := s.holdingAtLocked(e.Nonce)
-	if !ok || e.Type != nonce.EventUsed && e.Type != nonce.EventSigned || s.holdings[i].attempt != e.Attempt {
-		return false
-	}
-	h := &s.holdings[i]
-	if e.TxHash != (Hash{}) && e.Reason != nonce.ReasonMined {
-		if h.tx != (Hash{}) && h.tx != e.TxHash {
-			return false
-		}
-		h.tx = e.TxHash
-	}
-	if e.Type == nonce.EventUsed {
-		h.status = nonce.Consumed
-	}
-	return true
-}
-
-// holdingAtLocked is the place of a nonce among the holdings. Most often there is one of each nonce up to
-// the last, which was made just now.
-func (s *signer) holdingAtLocked(n int64) (int, bool) {
-	if last := int64(len(s.holdings)) - 1; last >= 0 {
-		if i := last - (s.holdings[last].nonce - n); i >= 0 && i <= last && s.holdings[i].nonce == n {
-			return int(i), true
-		}
-	}
-	return slices.BinarySearchFunc(s.holdings, n, func(h holding, n int64) int { return cmp.Compare(h.nonce, n) })
-}
-
-// learnedLocked takes over what the store says of a nonce, and reports that it could without a note.
-func (s *signer) learnedLocked(row *nonce.Row) bool {
-	hashes := recorded(row)
-	if row.Status == nonce.Released || row.Reason != "" || row.Unknown() || hashes.Len() > 1 {
-		return false
-	}
-	h := holding{nonce: row.Nonce, attempt: row.Attempt, status: row.Status, tx: row.TxHash}
-	if i, ok := s.holdingAtLocked(row.Nonce); ok && s.holdings[i].attempt == row.Attempt {
-		s.holdings[i] = h
-		return true
-	}
-	return s.holdLocked(h)
-}
-
-// lookLocked is the note of a nonce, as far as there is one: nil, or one that nobody keeps.
-func (s *signer) lookLocked(n int64) *note {
-	if k := s.notes[n]; k != nil {
-		return k
-	}
-	if i, ok := s.holdingAtLocked(n); ok {
-		return s.holdings[i].note()
-	}
-	return nil
-}
-
-// stuck is for how long the lowest open nonce has been the same.
-type stuck struct {
-	nonce   int64
-	since   time.Time // when it was first seen to be the lowest one
-	above   time.Time // when something above it was first seen to be sent or held
-	looked  time.Time // when nodes were asked for it last
-	seen    bool      // and one had it
-	pooled  time.Time // since when nodes have had a transaction of it; zero: they have not
-	dropped bool      // it was told that none has it
-}
-
-// maxNotes bounds the notes of one signer. keepUsed of those that the chain has used stay
-// while it does not say that they are final; the open ones need the room.
-const (
-	maxNotes = 1024
-	keepUsed = 128
-)
-
-// noteOfLocked finds or makes the note of a nonce; nil: there are too many.
-func (s *signer) noteOfLocked(n int64) *note {
-	k := s.notes[n]
-	if k != nil {
-		return k
-	}
-	if len(s.notes)+len(s.holdings) >= maxNotes {
-		s.forgetBelowLocked(s.mined - keepUsed)
-	}
-	i, holds := s.holdingAtLocked(n)
-	if len(s.notes)+len(s.holdings) >= maxNotes && !holds {
-		return nil
-	}
-	if s.notes == nil {
-		s.notes = make(map[int64]*note)
-	}
-	k = new(note)
-	if holds {
-		k = s.holdings[i].note()
-		s.holdings = slices.Delete(s.holdings, i, i+1)
-	}
-	s.notes[n] = k
-	return k
-}
-
-// forgetBelowLocked forgets nonces, but for what used the last of them.
-func (s *signer) forgetBelowLocked(below int64) {
-	for n, k := range s.notes {
-		if n >= below {
-			continue
-		}
-		if tx := k.settledTx(); k.seen == Mined && tx != (Hash{}) {
-			s.past = append(s.past, pastUse{nonce: n, tx: endOf(tx)})
-		}
-		delete(s.notes, n)
-	}
-	s.trimPastLocked()
-	i, _ := s.holdingAtLocked(below)
-	s.holdings = slices.Delete(s.holdings, 0, i)
-}
 
 var _ nonce.ChainSigner = (*signer)(nil)
 
@@ -252,7 +85,7 @@ func (s *signer) View(next int64) nonce.ChainView {
 	switch {
 	case next > 0 || !v.Known:
 	case s.t.stopped.Load():
-		v.StartOld = true // nobody begins by what the nodes say now, or said before
+		v.StartOld = true // no signer begins by what the nodes say now, or said before
 	case s.RepairOld():
 		v.StartOld = true
 		s.t.askStart(s)
@@ -264,7 +97,7 @@ func (s *signer) View(next int64) nonce.ChainView {
 		v.Ahead = ahead
 	}
 	if !kept {
-		v.Window = 0 // nobody tells how far the account has come since
+		v.Window = 0 // the tracker does not follow how far the account has come since
 	}
 	return v
 }
@@ -357,65 +190,6 @@ func (s *signer) Committed(events []nonce.Event) {
 	}
 }
 
-// noteLocked follows one event, and reports whether the watcher has to look.
-func (s *signer) noteLocked(e *nonce.Event) bool {
-	if e.Type == nonce.EventFloor || e.Nonce < s.final {
-		return false
-	}
-	open := false
-	if e.Type == nonce.EventAllocated {
-		s.raise(e.Nonce + 1) // the next plan may be long in coming
-		open = s.known && e.Nonce >= s.mined
-		if s.holdLocked(holding{nonce: e.Nonce, attempt: e.Attempt, status: nonce.Held}) {
-			return open
-		}
-	}
-	if s.saidLocked(e) {
-		return false
-	}
-	k := s.noteOfLocked(e.Nonce)
-	if k == nil {
-		return open
-	}
-	k.attempt = e.Attempt
-	switch e.Type {
-	case nonce.EventAllocated:
-		// What was recorded for it before a repair may still be mined.
-		was := *k
-		*k = note{attempt: e.Attempt, status: nonce.Held, tx: was.tx, sure: was.sure, hashes: was.hashes}
-		if e.Reason == nonce.ReasonRepair { // it has to outbid what may still be there
-			k.offer, k.seen = was.offer, was.seen
-		}
-	case nonce.EventUsed, nonce.EventReplaced, nonce.EventSigned:
-		k.unknown = false
-		if e.TxHash != (Hash{}) && e.Reason != nonce.ReasonMined && !k.hashes.Contains(e.TxHash) {
-			if k.hashes == "" && !k.free && e.Nonce < s.mined && k.tx != (Hash{}) && k.tx != e.TxHash { // its holder says it late
-				s.outsideLocked(outsider{nonce: e.Nonce, tx: k.tx, sure: k.sure, told: true})
-				open = true
-			}
-			k.hashes = nonce.TxHashes(e.TxHash[:]) + k.hashes[:min(len(k.hashes), (maxHashes-1)*len(e.TxHash))]
-		}
-		if e.Type == nonce.EventUsed {
-			k.status = nonce.Consumed
-		}
-	case nonce.EventReleased, nonce.EventExpired:
-		k.status, k.unknown, k.hashes = nonce.Released, false, ""
-		k.free = e.Type == nonce.EventReleased || e.Reason == nonce.ReasonNotRecorded
-	case nonce.EventUnknown:
-		k.status, k.unknown, k.since, k.looked = nonce.Held, true, s.t.number(), time.Time{}
-		k.found, k.shown, k.hinted = k.sure || k.seen != Absent && !s.several(), k.settledTx(), time.Time{}
-		k.claimed = false
-		if k.seen != Absent {
-			k.hinted = time.Now()
-		}
-		return true
-	}
-	return open
-}
-
-// maxHashes bounds the hashes of a note: those of two attempts.
-const maxHashes = 2 * nonce.MaxHashes
-
 // number is that of the last head, 0 before the first.
 func (t *Tracker) number() int64 {
 	if h := t.head.Load(); h != nil {
@@ -425,8 +199,8 @@ func (t *Tracker) number() int64 {
 }
 
 // publishLocked makes the view what is known now. After the final block fell it stays as it was:
-// nothing is to follow from what the nodes say of another history. It may also be called while
-// nobody else has s yet.
+// nothing is to follow from what the nodes say of another history. A new signer may be published without the lock, before
+// it is in a table.
 func (s *signer) publishLocked() {
 	if s.view.Load() != nil && s.t.stopped.Load() {
 		return
@@ -436,28 +210,6 @@ func (s *signer) publishLocked() {
 		Window: s.t.cfg.window(s.name, s.delegated), UnknownFor: max(0, s.t.cfg.UnknownFor), Trouble: s.trouble,
 	}
 	s.view.Store(v)
-}
-
-// begin takes the first answer, or a later one. It names no block, so that the count at
-// the next one replaces it.
-func (s *signer) begin(st Start) (events []nonce.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.known {
-		s.known, s.mined, s.guessed, s.stale, s.finalOld = true, st.Latest, true, true, true
-		if s.gap != nil && s.gap.Nonce < s.mined {
-			events = s.closeGapLocked()
-		}
-	}
-	s.hintLocked(st.Latest)
-	// A lower answer may be of a node that is behind, or of a pool that has lost something.
-	if start := max(st.Latest, st.Pending); start >= s.start || time.Since(s.startAt) > startUsable {
-		s.start, s.startAt = start, time.Now()
-	}
-	s.delegated = st.Delegated
-	s.publishLocked()
-	s.began.Store(time.Now().UnixNano())
-	return events
 }
 
 // claimLocked is a count above mined that one node claims while the others are away or behind; 0:
@@ -484,57 +236,4 @@ func (s *signer) hintLocked(used int64) {
 		used = 0
 	}
 	s.hint.Store(used)
-}
-
-// startUsable is how old the answer may be with which a new signer begins when it is planned: what
-// is in pools may not be ours.
-const startUsable = 30 * time.Second
-
-// waiter is somebody who waits for an answer to Start. done is called once.
-type waiter struct {
-	since time.Time
-	once  sync.Once
-	timer *time.Timer
-	done  func()
-}
-
-// await calls done when nodes that are asked from now on have answered, or when wait is over. Then
-// what they said before is too old for a signer to begin with, and for a repair.
-func (s *signer) await(wait time.Duration, anew bool, done func()) {
-	w := &waiter{since: time.Now(), done: done}
-	s.mu.Lock()
-	if s.waiting == nil {
-		s.waiting = make(map[*waiter]struct{})
-	}
-	s.waiting[w] = struct{}{}
-	s.anew = s.anew || anew
-	w.timer = time.AfterFunc(wait, func() {
-		s.mu.Lock()
-		if _, waits := s.waiting[w]; waits {
-			delete(s.waiting, w)
-			s.began.Store(0)
-		}
-		s.mu.Unlock()
-		w.once.Do(w.done)
-	})
-	s.mu.Unlock()
-	s.t.askStart(s)
-}
-
-// answered calls those who wait for an answer to a question that was sent at a time. Who came later
-// waits for the next one.
-func (s *signer) answered(sent time.Time) {
-	s.mu.Lock()
-	var told []*waiter
-	for w := range s.waiting {
-		if !w.since.After(sent) {
-			told = append(told, w)
-			delete(s.waiting, w)
-		}
-	}
-	s.mu.Unlock()
-	for _, w := range told {
-		w.timer.Stop()
-		w.once.Do(w.done)
-	}
 }

@@ -16,7 +16,7 @@ const (
 )
 
 // watchlist has this node look after all signers that the store lists of its shards: after a
-// take-over nobody has used them here yet, and perhaps nobody will. It also has those be listed no
+// take-over no request has used them here yet, and perhaps none will. It also has those be listed no
 // more that have nothing open.
 func (c *Chains) watchlist(ctx context.Context) {
 	tick := time.NewTicker(listEvery)
@@ -75,19 +75,4 @@ func (s *signer) settled() bool {
 	defer s.mu.Unlock()
 	next := s.next.Load()
 	return s.known && next > 0 && next <= s.final && s.gap == nil && !s.untold
-}
-
-// adopt takes over what the owner before has found out, until this node has looked itself.
-func (s *signer) adopt(e *nonce.WatchEntry) []nonce.Event {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !e.Kind.Trouble() || s.trouble.Kind != nonce.WatchAsIs || !s.owned.Load() {
-		return nil
-	}
-	s.gap, s.gapTold, s.trouble = &nonce.Gap{Kind: e.Kind, Nonce: e.Nonce, Since: e.SinceTime()}, false, e.Watch
-	if s.known && e.Nonce < s.mined {
-		return s.closeGapLocked()
-	}
-	s.publishLocked()
-	return nil
 }

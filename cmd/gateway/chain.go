@@ -46,14 +46,11 @@ func (a *app) openChains(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t, err := chain.New(client, chain.Config{
+		t := chain.New(client, chain.Config{
 			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter,
 			StuckAfter: stuckAfter, Timeout: a.cfg.ChainTimeout,
 			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
 		}, a.registry, a.log)
-		if err != nil {
-			return err
-		}
 		a.ethereum[l.ID], trackers = client, append(trackers, t)
 	}
 	a.chains = chain.NewChains(trackers)

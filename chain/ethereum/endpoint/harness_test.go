@@ -79,12 +79,11 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	}
 	s.Metrics = prometheus.NewRegistry()
 	g := &gateway{nodes: newNodes(t)}
-	tracker, err := chain.New(g.nodes, s.chain, s.Metrics, slog.New(s.Log))
-	must(t, err)
-	chains := chain.NewChains([]*chain.Tracker{tracker})
+	chains := chain.NewChains([]*chain.Tracker{chain.New(g.nodes, s.chain, s.Metrics, slog.New(s.Log))})
 	s.Service.Chain = chains
 	g.Core = inprocess.Start(t, s.Config)
 	chains.Serve(g.Service, g.Hub)
+	var err error
 	g.srv, err = ws.New(g.Service, g.Hub, g.Encode, s.ws, g.Set, g.Metrics, g.Logger)
 	must(t, err)
 	g.endpoint, err = New(g.nodes, chains, Events{Sink: g.Hub, WorkerIndex: g.Service.WorkerIndex}, g.Store, s.endpoint, g.Metrics, g.Logger)
