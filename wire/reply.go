@@ -38,6 +38,36 @@ func AppendResult(dst, id []byte, result any) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
+// AppendPage appends the reply to nonce_list: as many of the rows as there is room for in so many
+// bytes, one at least. Where that is not all, the next page begins with the first that is left out.
+func AppendPage(dst, id []byte, page *ListResult, room int) ([]byte, error) {
+	const tail = len(`],"nextFrom":9223372036854775807,"partial":true}}`)
+	out := append(appendHead(dst, id), `,"result":{"allocations":[`...)
+	next := page.NextFrom
+	for i := range page.Allocations {
+		before := len(out)
+		if i > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		if out, err = appendValue(out, &page.Allocations[i]); err != nil {
+			return dst, err
+		}
+		if i > 0 && len(out)-len(dst)+tail > room {
+			out, next = out[:before], &page.Allocations[i].Nonce
+			break
+		}
+	}
+	out = append(out, ']')
+	if next != nil {
+		out = strconv.AppendInt(append(out, `,"nextFrom":`...), *next, 10)
+	}
+	if page.Partial {
+		out = append(out, `,"partial":true`...)
+	}
+	return append(out, "}}"...), nil
+}
+
 // AppendError appends one whole reply that carries e. id is raw JSON and echoed
 // as it is; without one it is null.
 func AppendError(dst, id []byte, e *Error) []byte {

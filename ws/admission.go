@@ -87,7 +87,7 @@ func (c *conn) admitOne(r *request) *wire.Error {
 // reserveEvents takes a post-DB slot for what an op changes that somebody watches. false:
 // there is none.
 func (s *Server) reserveEvents(op *nonce.Op) (worker int, ok bool) {
-	if !opWrites(op) || !s.hub.Watched(op.Signer) {
+	if !writes(op.Kind) || !s.hub.Watched(op.Signer) {
 		return 0, true
 	}
 	worker = s.service.WorkerIndex(op.Signer)

@@ -72,8 +72,8 @@ func (r *request) audit() {
 		return
 	}
 	e := c.entry(audit.Call)
-	e.Method, e.Signer = r.method, r.op.Signer
-	if audited := r.kind().audited; audited != nil {
+	e.Method, e.Signer = r.method.name, r.op.Signer
+	if audited := r.method.audited; audited != nil {
 		audited(&r.op, err != nil, &e)
 	}
 	c.srv.auditCall(e, "ok", err)
@@ -113,7 +113,7 @@ func (r *request) auditLevel(err *wire.Error) audit.Level {
 	if refusedForRights(err) {
 		return audit.Refusals
 	}
-	return r.kind().level
+	return r.method.level
 }
 
 func refusedForRights(err *wire.Error) bool {

@@ -37,7 +37,7 @@ const (
 	// nodeAnswerBytes is what a node connection may have queued for each request
 	// in flight: four times the answer to nearly every one, so that all of them
 	// and some large ones have room beside the events.
-	nodeAnswerBytes = 4 * fixedBytes
+	nodeAnswerBytes = 4 * smallReplyBytes
 	// nodeMessages is how many messages it may have queued for each: as many
 	// events as answers, and as many again that wait to be written.
 	nodeMessages = 4

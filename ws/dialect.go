@@ -68,8 +68,8 @@ func (c *DialectConfig) validate(maxBatch int) error {
 		return fmt.Errorf("%d requests in flight in all are fewer than the %d of one connection", c.MaxInflightTotal, c.MaxInflight)
 	case c.MaxMessageBytes < 1024:
 		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
-	case c.MaxAnswerBytes < int64(maxBatch)*(fixedBytes+maxIDBytes):
-		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d", c.MaxAnswerBytes, maxBatch, maxBatch*(fixedBytes+maxIDBytes))
+	case c.MaxAnswerBytes < int64(maxBatch)*(smallReplyBytes+maxIDBytes):
+		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d", c.MaxAnswerBytes, maxBatch, maxBatch*(smallReplyBytes+maxIDBytes))
 	case c.MaxWaitingBytes < c.MaxAnswerBytes:
 		return errors.New("the bytes of all answers that wait must not be fewer than those of one")
 	}
@@ -204,7 +204,7 @@ func (a *Answer) bytes() int64 {
 	const envelope = 128
 	switch {
 	case a.Err != nil:
-		return fixedBytes
+		return smallReplyBytes
 	case a.Foreign != nil: // a byte of the message is six in JSON at most
 		return envelope + 6*int64(len(a.Foreign.Message)) + int64(len(a.Foreign.Data))
 	}

@@ -40,10 +40,9 @@
 //   - bytes: transport.go (what gorilla reads from and the writer writes to), eager_unix.go
 //     (sockets beneath net.Conn), follower.go (which frames have come)
 //   - who it is: preauth.go (who is let in, and as whom), node.go (other nodes), session.go
-//     (how a session ends), rights.go (what it may), origin.go (pages of browsers), auditing.go
-//   - bounds: quota.go (a second, and of subscriptions), class.go (in flight), size.go (bytes
-//     of replies)
-//   - methods: kind.go (a row for each op), result.go and errors.go (what is answered),
+//     (what a client may, and how a session ends), origin.go (pages of browsers), auditing.go
+//   - bounds: quota.go (a second, and of subscriptions), class.go (in flight)
+//   - methods: method_NAME.go (params, right, audit, size and reply of each), errors.go,
 //     subscription.go (events)
 //   - waiting: line.go (the order of a signer's requests), sight.go (for a chain), guard.go
 //     (for a lock)

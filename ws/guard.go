@@ -2,7 +2,6 @@ package ws
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"time"
 
 	"noncegate/internal/guard"
@@ -30,16 +29,13 @@ func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 			Key: guard.NamedKey(c.principal(), name), By: c.asker, Interval: time.Duration(g.IntervalMs) * time.Millisecond, Keep: g.Keep, Caller: r,
 		}
 	case cfg.GuardCalls > 0:
-		r.lock = &guard.Lock{Key: guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op)), By: c.asker, Interval: cfg.GuardCalls, Caller: r}
+		r.lock = &guard.Lock{Key: guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op.Request)), By: c.asker, Interval: cfg.GuardCalls, Caller: r}
 	}
 	return nil
 }
 
 // paramsOf stands for what a call asks for, however it was written.
-func paramsOf(op *nonce.Op) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q %d %q %d %d %d %x %q %t %t",
-		op.Signer, op.Count, op.RequestID, op.Hold, op.Nonce, op.Request.Attempt, op.TxHash, op.Reason, op.RecordFirst, op.Unsent))
-}
+func paramsOf(r *nonce.Request) [sha256.Size]byte { return sha256.Sum256(nonce.AppendRequest(nil, r)) }
 
 // proceed does a request when it is its turn. One whose lock was refused is answered
 // so, unless it repeats a request id: that is answered as it always is.

@@ -115,18 +115,17 @@ func newCounters(reg prometheus.Registerer) *counters {
 // endpoint is a method with the counter of its requests, which is looked up here
 // once so that a request costs it one addition.
 type endpoint struct {
-	name  string // "": of none
-	run   method
+	*method
 	asked *metrics.Count
 }
 
 // endpointsOf are the methods, and what counts all others.
 func endpointsOf(m *counters) (known map[string]endpoint, nowhere endpoint) {
 	known = make(map[string]endpoint, len(methods))
-	for name, run := range methods {
-		known[name] = endpoint{name, run, m.requests.Of(name)}
+	for name, method := range methods {
+		known[name] = endpoint{method, m.requests.Of(name)}
 	}
-	return known, endpoint{asked: m.requests.Of(methodUnknown)}
+	return known, endpoint{&noMethod, m.requests.Of(methodUnknown)}
 }
 
 // countRefusal counts an error reply. What another node is told is no client's to

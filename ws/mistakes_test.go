@@ -118,12 +118,12 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 				g := startGateway(t, withLocks(locks))
 				sound := g.dial()
 				sound.ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-				slips := g.srv.nowhere
-				slips.run = func(_ *conn, r *request, _ []byte) *wire.Error {
+				slips := noMethod
+				slips.prepare = func(_ *conn, r *request, _ []byte) *wire.Error {
 					r.act = func() (any, *wire.Error) { panic("a mistake") }
 					return nil
 				}
-				g.srv.endpoints["slip"] = slips
+				g.srv.endpoints["slip"] = endpoint{&slips, g.srv.nowhere.asked}
 				if c.reserve {
 					g.srv.service = panicking{g.Service}
 				} else {

@@ -252,7 +252,7 @@ func TestANodeIsNeverASlowClient(t *testing.T) {
 	g := startGateway(t)
 	marks := g.srv.nodes.writer.Marks
 	must(t, marks.Validate())
-	if answers := int64(g.srv.nodes.maxInflight) * (fixedBytes + maxIDBytes); marks.Max < answers {
+	if answers := int64(g.srv.nodes.maxInflight) * (smallReplyBytes + maxIDBytes); marks.Max < answers {
 		t.Errorf("%d bytes at most, the answers in flight may need %d", marks.Max, answers)
 	}
 	var level backpressure.Level

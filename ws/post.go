@@ -197,7 +197,7 @@ func (p *posted) run(ctx context.Context) {
 
 // answered keeps an answer, if it is not too large, nor with those that wait elsewhere.
 func (c *postedCall) answered(a Answer) {
-	if bytes := a.bytes(); a.Err == nil && bytes > fixedBytes {
+	if bytes := a.bytes(); a.Err == nil && bytes > smallReplyBytes {
 		if full := c.of.hold(c.post.long, c.who.asker(), bytes, bytes); full != nil {
 			a.Err = c.errNoRoom(full)
 		} else {

@@ -3,8 +3,6 @@ package ws
 import (
 	"cmp"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,7 +22,7 @@ type request struct {
 	op   nonce.Op
 	conn *conn
 
-	method string // as the protocol has it; "": none of its methods
+	method *method // noMethod: none of the protocol's
 
 	id    []byte // raw JSON to be echoed; empty: a notification, answered by nothing
 	batch *batch // the array it came in; nil: it came alone
@@ -70,14 +68,14 @@ func (c *conn) newRequest(call *wire.Call) *request {
 	r.conn = c
 	r.id = append(r.id[:0], call.ID...)
 	r.path = call.Path
-	r.bytes = fixedBytes
+	r.bytes = smallReplyBytes
 	r.err = c.parse(r, call)
 	if r.op.Kind != 0 {
-		r.bytes = opBytes(&r.op)
+		r.bytes = r.method.replyBytes(&r.op.Request)
 	}
 	r.bytes += int64(len(r.id))
 	if r.err == nil && r.bytes > c.class.maxAnswer() {
-		r.err = tooLarge(&r.op)
+		r.err = r.method.tooLarge()
 	}
 	if r.err != nil {
 		r.refuse(r.err)
@@ -95,7 +93,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		m = c.srv.nowhere
 	}
 	m.asked.Inc()
-	r.method = m.name
+	r.method = m.method
 	if len(call.ID) > maxIDBytes {
 		r.id = append(r.id[:0], "null"...)
 		return errLongID()
@@ -110,14 +108,11 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	if !known {
 		return noSuchMethod(call.Method)
 	}
-	if err := m.run(c, r, call.Params); err != nil {
+	if err := m.prepare(c, r, call.Params); err != nil {
 		return err
 	}
 	return c.authorize(r)
 }
-
-// methodNames are what there is instead of a method that there is not, in one order.
-var methodNames = slices.Sorted(maps.Keys(methods))
 
 func noSuchMethod(name string) *wire.Error {
 	said := clip(strconv.Quote(name))
@@ -144,13 +139,14 @@ func (r *request) answerBytes() int64 {
 // refuse makes err the answer to a request that was not admitted.
 func (r *request) refuse(err *wire.Error) {
 	r.err = err
-	r.bytes = fixedBytes + int64(len(r.id))
+	r.bytes = smallReplyBytes + int64(len(r.id))
 }
 
 // writes reports whether the request may change something, and so cause events.
-func (r *request) writes() bool { return opWrites(&r.op) }
+func (r *request) writes() bool { return writes(r.op.Kind) }
 
-func opWrites(op *nonce.Op) bool { return !kinds[op.Kind].reads }
+// writes reports whether requests of a kind may change something.
+func writes(k nonce.Kind) bool { return k != 0 && k != nonce.KindStatus && k != nonce.KindList }
 
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
@@ -304,7 +300,11 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
 	}
-	return wire.AppendResult(dst, r.id, r.kind().result(r.conn, &r.op))
+	result := r.method.reply(r.conn, &r.op)
+	if page, ok := result.(*wire.ListResult); ok {
+		return wire.AppendPage(dst, r.id, page, int(r.bytes))
+	}
+	return wire.AppendResult(dst, r.id, result)
 }
 
 // appendError encodes an error reply and counts it: here it is said, and once.
@@ -324,7 +324,7 @@ func (r *request) about() (method string, to *conn) {
 	if r.call != nil {
 		return r.call.Method, r.conn
 	}
-	return r.method, r.conn
+	return r.method.name, r.conn
 }
 
 // OnWritten implements writer.Written: the bytes of a long answer are counted until they were

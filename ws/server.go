@@ -127,7 +127,7 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 func (s *Server) register(reg prometheus.Registerer) {
 	s.counters = newCounters(reg)
 	s.endpoints, s.nowhere = endpointsOf(s.counters)
-	s.elsewhere = endpoint{asked: s.counters.requests.Of(methodDialect)}
+	s.elsewhere = endpoint{&noMethod, s.counters.requests.Of(methodDialect)}
 	s.registerGauges(reg)
 }
 

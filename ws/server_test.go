@@ -70,13 +70,10 @@ func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) 
 	return s.Service.Reserve(signer, p)
 }
 
-func TestEveryKindOfOpIsDescribed(t *testing.T) {
-	for k := nonce.KindAllocate; k.String() != nonce.Kind(0).String(); k++ {
-		if int(k) >= len(kinds) {
-			t.Fatalf("%s is not described", k)
-		}
-		if row := kinds[k]; row.right == 0 || row.bytes == nil || row.result == nil || row.reads != (row.audited == nil) {
-			t.Errorf("%s is described by halves: %+v", k, row)
+func TestEveryMethodIsDescribedWhole(t *testing.T) {
+	for name, m := range methods {
+		if ofSigner := m.right != 0; m.name != name || m.prepare == nil || ofSigner != (m.reply != nil) || m.reads != (m.audited == nil) {
+			t.Errorf("%s is described by halves: %+v", name, m)
 		}
 	}
 }

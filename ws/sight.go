@@ -52,8 +52,8 @@ func (c *conn) firstSight(r *request) *sight {
 }
 
 func (r *request) needsChain() bool {
-	needs := r.kind().needsChain
-	return needs != nil && needs(&r.op)
+	needs := r.method.needsChain
+	return needs != nil && needs(&r.op.Request)
 }
 
 // begin waits, the request being in line. It may be over already.

@@ -103,7 +103,7 @@ func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T)
 	s := &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.NewTextHandler(&logged, nil))}
 	pipe, _ := net.Pipe()
 	c := &conn{srv: s, transport: &transport{Conn: pipe}}
-	one, other := &request{id: []byte("1"), conn: c, method: "nonce_status"}, &request{id: []byte("2"), conn: c}
+	one, other := &request{id: []byte("1"), conn: c, method: &statusMethod}, &request{id: []byte("2"), conn: c, method: &noMethod}
 	for _, m := range []writer.Message{one, &batch{conn: c, requests: []*request{one, other}, answers: 2}} {
 		said := string(s.encodeFailed(m, &writer.PanicError{Value: "a mistake", Stack: []byte("where")}))
 		if !strings.Contains(said, `"id":1`) || !strings.Contains(said, `"outcome":"unknown"`) {
@@ -117,12 +117,22 @@ func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T)
 	}
 }
 
+// methodOf is the method of a kind of op.
+func methodOf(k nonce.Kind) *method {
+	return map[nonce.Kind]*method{
+		nonce.KindAllocate: &allocateMethod, nonce.KindMarkUsed: &markUsedMethod, nonce.KindMarkSigned: &markSignedMethod,
+		nonce.KindMarkRecyclable: &markRecyclableMethod, nonce.KindExtend: &extendMethod, nonce.KindRepair: &repairMethod,
+		nonce.KindSetFloor: &setFloorMethod, nonce.KindStatus: &statusMethod, nonce.KindList: &listMethod,
+	}[k]
+}
+
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
 	c := &conn{srv: &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
 	for _, op := range widestOps() {
-		r := &request{op: *op, id: id, conn: c}
-		reserved := opBytes(op) + int64(len(id))
+		m := methodOf(op.Kind)
+		reserved := m.replyBytes(&op.Request) + int64(len(id))
+		r := &request{op: *op, id: id, conn: c, method: m, bytes: reserved}
 		if limit := defaults().ws.Writer.Marks.Max; reserved > limit {
 			t.Errorf("%s reserves %d bytes, by default there are %d", op.Kind, reserved, limit)
 		}
@@ -159,23 +169,34 @@ func widestChain() Config {
 
 func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 	c := &conn{srv: &Server{cfg: widestChain()}}
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
+	op := nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
 	for n := range int64(10) {
 		op.Page.Rows = append(op.Page.Rows, nonce.Row{
 			Nonce: n, Status: nonce.Consumed, Attempt: 1, TxHash: widestHash,
-			Replaced: nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes-1)), Reason: widestReason, RequestID: widestKey,
+			Replaced: nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes-1)), Reason: nonce.ReasonRefused, RequestID: widestKey,
+			Earlier: &nonce.Earlier{Attempt: widest, Reason: nonce.ReasonRepair, TxHash: widestHash}, Holder: 7,
 		})
 	}
+	op.Holders, op.WithHolders = map[nonce.Principal]string{7: hostile}, true
+	page := func() (got struct {
+		Result wire.ListResult `json:"result"`
+	}) {
+		r := &request{op: op, id: []byte("1"), conn: c, method: &listMethod, bytes: listBytes(&op.Request)}
+		reply, err := r.Append(nil)
+		must(t, err)
+		must(t, wire.Unmarshal(reply, &got))
+		return got
+	}
 	op.Page.NextFrom = 10
-	page := c.listResult(op)
-	n := int64(len(page.Allocations))
-	if n < 2 || n > 9 || page.NextFrom == nil || *page.NextFrom != n {
-		t.Errorf("a page of %d rows that goes on at %v", n, page.NextFrom)
+	got := page().Result
+	n := int64(len(got.Allocations))
+	if n < 2 || n > 9 || got.NextFrom == nil || *got.NextFrom != n {
+		t.Errorf("a page of %d rows that goes on at %v", n, got.NextFrom)
 	}
 	op.Page.Rows = op.Page.Rows[:2] // the last page
 	op.Page.NextFrom = -1
-	if page := c.listResult(op); len(page.Allocations) != 2 || page.NextFrom != nil {
-		t.Errorf("the last page has %d rows and goes on at %v", len(page.Allocations), page.NextFrom)
+	if got := page().Result; len(got.Allocations) != 2 || got.NextFrom != nil {
+		t.Errorf("the last page has %d rows and goes on at %v", len(got.Allocations), got.NextFrom)
 	}
 }
 
@@ -223,7 +244,7 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 	}
 	reply, err := wire.AppendResult(nil, nil, &stats)
 	must(t, err)
-	wantWithin(t, "stats", reply, statsBytes)
+	wantWithin(t, "stats", reply, largeReplyBytes)
 	host := strings.Repeat("h", 253) + ":65535"
 	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: wire.EnginePerformance, Store: "postgres", Mode: "worker-queue",
 		Redis: "cluster", EngineState: "DRAIN_AND_SYNC", Generation: widest,
@@ -231,7 +252,7 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}
 	reply, err = wire.AppendResult(nil, nil, &info)
 	must(t, err)
-	wantWithin(t, "info", reply, infoBytes)
+	wantWithin(t, "info", reply, largeReplyBytes)
 
 	for range 2 * wire.MaxNodes {
 		info.Nodes = append(info.Nodes, wire.NodeInfo{Node: hostile, URL: widestKey + hostile, Mode: hostile, State: hostile,

@@ -1,0 +1,77 @@
+package ws
+
+import (
+	"cmp"
+	"fmt"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// allocateMethod hands out one nonce, or several.
+var allocateMethod = method{
+	name: wire.MethodAllocate, right: access.RightAllocate, level: audit.Changes,
+	prepare:    by((*conn).allocate),
+	needsChain: func(r *nonce.Request) bool { return !r.OnlyKnown },
+	size:       func(r *nonce.Request) int64 { return smallReplyBytes + int64(r.Count)*nonceBytes }, sizedBy: "count",
+	reply:   func(_ *conn, op *nonce.Op) any { return allocateResult(op) },
+	audited: auditHandedOut,
+}
+
+func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+		return err
+	}
+	if other := c.srv.cfg.OtherChain; other != nil {
+		if why := other(r.op.Signer); why != "" {
+			return invalidParams("signer", why)
+		}
+	}
+	if p.Count > nonce.MaxCount {
+		return invalidParams("count", fmt.Sprintf("must be at most %d", nonce.MaxCount))
+	}
+	if p.OnlyKnown && (c.peer == nil || p.RequestID == "") {
+		return invalidParams("onlyKnown", "is for other nodes, with a requestId")
+	}
+	r.op.Kind, r.op.Count, r.op.OnlyKnown, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.OnlyKnown, p.RecordFirst
+	r.op.MaxOpen = int(p.MaxOpen)
+	return cmp.Or(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
+}
+
+func allocateResult(op *nonce.Op) *wire.AllocateResult {
+	r := &wire.AllocateResult{
+		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
+		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
+	}
+	if op.Count > 1 {
+		r.Nonces = make([]wire.NonceAttempt, len(op.Nonces))
+		for i, n := range op.Nonces {
+			r.Nonces[i] = wire.NonceAttempt{Nonce: n, Attempt: op.Attempts[i], Reissued: reissuedOf(op, i)}
+		}
+	}
+	r.Reissued = reissuedOf(op, 0)
+	return r
+}
+
+// reissuedOf is what the i-th nonce of an op was before, where its holder must know it.
+func reissuedOf(op *nonce.Op, i int) *wire.Reissued {
+	if i >= len(op.Earlier) {
+		return nil
+	}
+	return reissued(op.Earlier[i])
+}
+
+func reissued(was *nonce.Earlier) *wire.Reissued {
+	if was == nil {
+		return nil
+	}
+	return &wire.Reissued{Attempt: was.Attempt, Reason: was.Reason, TxHash: was.TxHash.String()}
+}
+
+func auditHandedOut(op *nonce.Op, failed bool, e *audit.Entry) {
+	if !failed && len(op.Nonces) > 0 {
+		e.Nonce, e.HasNonce, e.Count = op.Nonces[0], true, len(op.Nonces)
+	}
+}

@@ -1,0 +1,33 @@
+package ws
+
+import (
+	"cmp"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// extendMethod gives a hold a new deadline.
+var extendMethod = method{
+	name: wire.MethodExtend, right: access.RightMark, level: audit.Changes,
+	prepare: by((*conn).extend),
+	reply:   func(_ *conn, op *nonce.Op) any { return extendResult(op) },
+	audited: auditNonce,
+}
+
+func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
+	return c.setPrincipal(r, p.Principal, p.MarkAny)
+}
+
+func extendResult(op *nonce.Op) *wire.ExtendResult {
+	return &wire.ExtendResult{
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
+		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
+	}
+}

@@ -1,0 +1,32 @@
+package ws
+
+import (
+	"cmp"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// markRecyclableMethod gives a nonce back.
+var markRecyclableMethod = method{
+	name: wire.MethodMarkRecyclable, right: access.RightMark, level: audit.Changes,
+	prepare: by((*conn).markRecyclable),
+	size:    mediumReply,
+	reply:   func(_ *conn, op *nonce.Op) any { return markResult(op) },
+	audited: auditNonce,
+}
+
+func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("keep", p.Keep), c.ofNodes("txHash", p.TxHash != "")); err != nil {
+		return err
+	}
+	reason, bad := nonce.ParseReason(p.Reason)
+	if bad != nil {
+		return invalidParams("reason", bad.Error())
+	}
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
+	r.op.Unsent, r.op.Forwarded, r.op.Keep = p.Unsent, p.Forwarded, p.Keep
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+}

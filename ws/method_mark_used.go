@@ -1,0 +1,61 @@
+package ws
+
+import (
+	"cmp"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// markUsedMethod says that a transaction used a nonce.
+var markUsedMethod = method{
+	name: wire.MethodMarkUsed, right: access.RightMark, level: audit.Changes,
+	prepare: by((*conn).markUsed),
+	size:    mediumReply,
+	reply:   func(_ *conn, op *nonce.Op) any { return markResult(op) },
+	audited: auditNonce,
+}
+
+func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
+	if err := c.setSigner(&r.op, p.Signer); err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+}
+
+// markResult answers all three marks.
+func markResult(op *nonce.Op) *wire.MarkResult {
+	r := &wire.MarkResult{
+		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
+		Status: op.Status.String(), Replaced: op.Replaced.String(),
+	}
+	r.TxHash, r.TxHashes = hashesOf(op.Hashes)
+	if op.Kind == nonce.KindMarkSigned && op.Status == nonce.Held {
+		until := wire.Time(op.HeldUntil)
+		r.HeldUntil, r.HoldMs = &until, op.HoldLeft.Milliseconds()
+	}
+	r.Reissued = reissuedOf(op, 0)
+	return r
+}
+
+// hashesOf are the newest of some hashes, and all of them if there are several. They
+// are ordered newest first.
+func hashesOf(hs nonce.TxHashes) (newest string, all []string) {
+	n := hs.Len()
+	if n == 0 {
+		return "", nil
+	}
+	if n == 1 {
+		return hs.At(0).String(), nil
+	}
+	all = make([]string, n)
+	for i := range all {
+		all[i] = hs.At(i).String()
+	}
+	return all[0], all
+}
+
+func auditNonce(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Nonce, true }

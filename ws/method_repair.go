@@ -1,0 +1,79 @@
+package ws
+
+import (
+	"cmp"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// repairMethod hands out the nonce that blocks others, whatever its state.
+var repairMethod = method{
+	name: wire.MethodRepair, right: access.RightRepair, level: audit.Refusals,
+	prepare: by((*conn).repair), needsChain: always,
+	size:    largeReply,
+	reply:   func(c *conn, op *nonce.Op) any { return c.repairResult(op) },
+	audited: auditRepaired,
+}
+
+func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
+	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
+		return err
+	}
+	r.op.Kind, r.op.Nonce = nonce.KindRepair, -1
+	if p.Nonce != nil {
+		r.op.Nonce = *p.Nonce
+	}
+	return cmp.Or(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
+}
+
+// maxQuantity bounds a fee: 256 bits in hexadecimal digits.
+const maxQuantity = 66
+
+func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
+	r := &wire.RepairResult{
+		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
+		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
+		Was: wasOf(op.Before), Reissued: reissuedOf(op, 0),
+	}
+	var newest string
+	newest, r.TxHashes = hashesOf(op.Hashes)
+	if newest != "" && r.TxHashes == nil {
+		r.TxHashes = []string{newest}
+	}
+	offer := op.Offer
+	if ask := c.srv.cfg.ChainOffer; offer == nil && ask != nil {
+		offer = ask(op.Signer, op.Nonces[0])
+	}
+	if offer != nil {
+		quantity := func(s string) string { return clipTo(s, maxQuantity) }
+		r.Offer = &wire.Offer{
+			GasPrice: quantity(offer.GasPrice), MaxFeePerGas: quantity(offer.MaxFeePerGas),
+			MaxPriorityFeePerGas: quantity(offer.MaxPriorityFeePerGas), MaxFeePerBlobGas: quantity(offer.MaxFeePerBlobGas),
+		}
+	}
+	return r
+}
+
+// wasOf is the state in which a repair found its nonce. One that nobody held, because
+// a floor or the chain skipped it, counts as CONSUMED.
+func wasOf(b *nonce.Before) *wire.Was {
+	switch {
+	case b == nil:
+		return nil
+	case b.Status == 0:
+		return &wire.Was{Status: wire.StatusConsumed}
+	}
+	unknown := b.Status == nonce.Held && b.Reason == nonce.ReasonUnknown
+	return &wire.Was{Status: wordOf(b.Status, unknown), Attempt: b.Attempt, Reason: b.Reason}
+}
+
+func auditRepaired(op *nonce.Op, failed bool, e *audit.Entry) {
+	if !failed && len(op.Nonces) > 0 {
+		e.Nonce, e.HasNonce = op.Nonces[0], true
+		return
+	}
+	e.Nonce, e.HasNonce = max(0, op.Nonce), op.Nonce >= 0
+}

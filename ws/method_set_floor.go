@@ -1,0 +1,27 @@
+package ws
+
+import (
+	"cmp"
+
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// setFloorMethod raises the lowest nonce that is handed out.
+var setFloorMethod = method{
+	name: wire.MethodSetFloor, right: access.RightAdmin, level: audit.Refusals,
+	prepare: by((*conn).setFloor),
+	reply:   func(_ *conn, op *nonce.Op) any { return floorResult(op) },
+	audited: func(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Request.Floor, true },
+}
+
+func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
+	r.op.Kind, r.op.Request.Floor = nonce.KindSetFloor, p.Floor
+	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
+}
+
+func floorResult(op *nonce.Op) *wire.FloorResult {
+	return &wire.FloorResult{Signer: op.Signer, Floor: op.Result.Floor, Next: op.Next}
+}
