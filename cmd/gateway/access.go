@@ -75,7 +75,7 @@ func (a *app) authenticator() access.Authenticator {
 	if a.gate == nil {
 		return nil
 	}
-	return a.gate
+	return insideFirst{a.gate}
 }
 
 // public serves the clients' side: gateway, the chains on /eth/, and with authentication

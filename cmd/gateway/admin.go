@@ -1,14 +1,25 @@
 package main
 
 import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
+
+	"noncegate/internal/access"
 )
 
 // readyFor is how long an answer of /readyz is good.
@@ -34,23 +45,14 @@ func (r *readiness) get() error {
 	return r.err
 }
 
-// adminHandler serves the private side: /metrics from metrics, /healthz, which
-// says only that the process answers, /readyz, which is 503 with the sentence of
-// ready's error while there is one, and with profiles /debug/pprof/. ready is asked
-// at each request and must answer soon. more adds what else there is.
+// adminHandler serves the private side: /metrics from metrics, /healthz, which says only that the process answers,
+// /readyz, which is 503 while ready returns an error, and with profiles /debug/pprof/. ready is asked at each request
+// and must answer soon. more adds what else there is.
 func adminHandler(metrics prometheus.Gatherer, ready func() error, profiles bool, more ...func(*http.ServeMux)) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "alive")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ready")
-	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { sayWell(w, r, nil, "alive") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { sayWell(w, r, ready(), "ready") })
 	if profiles {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.Handle("/debug/pprof/cmdline", http.NotFoundHandler()) // the command line may hold a password
@@ -62,4 +64,127 @@ func adminHandler(metrics prometheus.Gatherer, ready func() error, profiles bool
 		add(mux)
 	}
 	return mux
+}
+
+// sayWell answers whether the process is well. The reason why it is not may name hosts and users, so only those who
+// may ask for more are told it.
+func sayWell(w http.ResponseWriter, r *http.Request, err error, word string) {
+	_, known := callerOf(r.Context())
+	switch {
+	case err != nil && known:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case err != nil:
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+	case known:
+		fmt.Fprintln(w, word)
+	default:
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+// adminGuard is in front of every route of the private side.
+type adminGuard struct {
+	key     string       // "": none is asked for
+	hosts   []string     // the names that --admin-hosts allows
+	gate    *access.Gate // nil: API keys are not asked for
+	refused *refusedAdmins
+	log     *slog.Logger
+}
+
+// refusedAdmins counts who showed the private side no key, or a wrong one.
+type refusedAdmins struct {
+	total atomic.Int64
+	said  rate.Sometimes // whoever guesses must not fill the log
+}
+
+// sayAdminRefused is how often the log tells of it at most.
+const sayAdminRefused = 10 * time.Second
+
+func (r *refusedAdmins) count() float64 { return float64(r.total.Load()) }
+
+func (r *refusedAdmins) add(log *slog.Logger, remote, path string) {
+	r.total.Add(1)
+	r.said.Do(func() {
+		log.Warn("refused at the admin address: the key is missing or wrong", "remote", remote, "path", path, "refused", r.total.Load())
+	})
+}
+
+// guard lets in a request that shows the admin key, and one for the API that shows an API key. Any other must come by a
+// host that no page of a browser can have made lead here: it is served where there is no admin key, and else only told
+// whether the process is well, as a load balancer or a supervisor asks. No page of another origin may change anything.
+func (g adminGuard) guard(private http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(g.key))
+	foreign := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		got := sha256.Sum256([]byte(shown))
+		switch by := (caller{session: g.reader("admin-address"), address: r.RemoteAddr}); {
+		case foreign.Check(r) != nil:
+			answerJSON(w, http.StatusForbidden, refusal{Error: "pages of other origins may change nothing here"})
+		case g.key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
+			by.session = g.reader("admin-key")
+			private.ServeHTTP(w, by.asks(r))
+		case g.gate != nil && shown != "" && strings.HasPrefix(r.URL.Path, apiPrefix):
+			session, err := g.gate.Authenticate(r)
+			if err != nil {
+				g.refused.add(g.log, r.RemoteAddr, r.URL.Path)
+				status, said := access.Answer(w, r, err)
+				answerJSON(w, status, refusal{Error: said})
+				return
+			}
+			by.session = session
+			private.ServeHTTP(w, by.asks(r))
+		case !g.knows(r.Host):
+			answerJSON(w, http.StatusForbidden, refusal{Error: "ask by address or localhost, or by a name in --admin-hosts, " +
+				"or show the --admin-key: any page of a browser can make a name lead here"})
+		case g.key == "":
+			private.ServeHTTP(w, by.asks(r))
+		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
+			private.ServeHTTP(w, r)
+		default:
+			g.refused.add(g.log, r.RemoteAddr, r.URL.Path)
+			w.Header().Set("WWW-Authenticate", `Bearer realm="noncegate admin"`)
+			http.Error(w, "the admin key is needed", http.StatusUnauthorized)
+		}
+	})
+}
+
+// reader is the session of a request that names no principal: it sees everything, and with the admin key also who holds
+// what. Where clients need not say who they are, it is as good as any.
+func (g adminGuard) reader(credential string) *access.Session {
+	if g.gate == nil {
+		return nil
+	}
+	may := func(right access.Right, _ string) bool {
+		return right == access.RightRead || right == access.RightMarkAny && credential == "admin-key"
+	}
+	return access.NewSession("", credential, time.Time{}, may, func(time.Time) error { return nil })
+}
+
+// knows reports whether the host of a request is one that only this machine's people, or
+// its operator, can have made lead here. A request without one is from no browser.
+func (g adminGuard) knows(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	return host == "" || host == "localhost" || net.ParseIP(host) != nil || slices.Contains(g.hosts, host)
+}
+
+// caller is who asks the private side.
+type caller struct {
+	session *access.Session // nil: clients of this gateway need not say who they are
+	address string
+}
+
+type callerKey struct{}
+
+// asks is a request by the caller.
+func (c caller) asks(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+}
+
+func callerOf(ctx context.Context) (c caller, known bool) {
+	c, known = ctx.Value(callerKey{}).(caller)
+	return c, known
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +20,7 @@ import (
 type adminCmd struct {
 	Admin string `name:"admin" default:"http://127.0.0.1:8081" help:"URL of the private side of a gateway (--admin-listen)."`
 	Key   string `name:"admin-key" placeholder:"KEY" help:"What it asks for (--admin-key of the gateway). Best given by the environment."`
+	Token string `placeholder:"TOKEN" text:"token-of-acts"`
 	Trust
 	JSON    bool          `name:"json" help:"Print JSON, in one line."`
 	Timeout time.Duration `default:"5m" min:"1ms" help:"Longest wait for the answer."`
@@ -36,24 +37,23 @@ func (c *adminCmd) Validate() error {
 // adminDial bounds the wait for a connection: where packets get lost there is no answer.
 const adminDial = 10 * time.Second
 
-// ask asks the gateway and decodes its answer into v. A refusal is an error.
-func (c *adminCmd) ask(ctx context.Context, method, path string, question, v any) error {
+// ask asks the gateway and decodes its answer into v. A refusal is an *adminRefusal.
+func (c *adminCmd) ask(ctx context.Context, method, path string, body io.Reader, v any) error {
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	var body bytes.Buffer
-	if question != nil {
-		if err := json.NewEncoder(&body).Encode(question); err != nil {
-			return err
-		}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Admin, "/")+path, &body)
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Admin, "/")+path, body)
 	if err != nil {
 		return err
 	}
-	if c.Key != "" {
-		r.Header.Set("Authorization", "Bearer "+c.Key)
+	r.Header.Set("Content-Type", "application/json")
+	key := cmp.Or(c.Key, c.Token)
+	if method != http.MethodGet {
+		key = cmp.Or(c.Token, c.Key) // who does something says so
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	encryption, err := c.Trust.config("", "")
 	if err != nil {
@@ -102,22 +102,22 @@ func (c *adminCmd) refusal(answer *http.Response) error {
 	if err != nil {
 		return err
 	}
-	var refusal engineRefusal
-	if json.Unmarshal(text, &refusal) == nil && refusal.Error != "" {
-		return &adminRefusal{refusal}
+	var said refusal
+	if json.Unmarshal(text, &said) == nil && said.Error != "" {
+		return &adminRefusal{said}
 	}
 	hint := map[int]string{
-		http.StatusUnauthorized: "; --admin-key must be that of the gateway",
+		http.StatusUnauthorized: "; --admin-key must be that of the gateway, or --token an API key",
 		http.StatusNotFound:     "; --admin must be the --admin-listen of a gateway",
 	}[answer.StatusCode]
 	return fmt.Errorf("%s answered %s: %s%s", c.Admin, answer.Status, strings.TrimSpace(string(text)), hint)
 }
 
 // adminRefusal is what a gateway said instead of doing it.
-type adminRefusal struct{ engineRefusal }
+type adminRefusal struct{ said refusal }
 
 // Error implements error.
-func (e *adminRefusal) Error() string { return e.engineRefusal.Error }
+func (e *adminRefusal) Error() string { return e.said.Error }
 
 // print prints v as JSON, or by table.
 func (c *adminCmd) print(w io.Writer, v any, table func(io.Writer) error) error {

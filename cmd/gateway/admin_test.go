@@ -21,9 +21,10 @@ func TestTheAdminSideAnswers(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	metrics.New(reg)
 	var sentence error
-	h, without := adminHandler(reg, func() error { return sentence }, true), adminHandler(reg, func() error { return nil }, false)
+	h := adminGuard{}.guard(adminHandler(reg, func() error { return sentence }, true))
+	without := adminGuard{}.guard(adminHandler(reg, func() error { return nil }, false))
 	w := httptest.NewRecorder()
-	if without.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil)); w.Code != http.StatusNotFound {
+	if without.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/debug/pprof/", nil)); w.Code != http.StatusNotFound {
 		t.Errorf("without profiles: %d", w.Code)
 	}
 	for _, tt := range []struct {
@@ -44,7 +45,7 @@ func TestTheAdminSideAnswers(t *testing.T) {
 	} {
 		sentence = tt.err
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tt.path, nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+tt.path, nil))
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) {
 			t.Errorf("%s with %v: %d %q, want %d with %q", tt.path, tt.err, w.Code, w.Body.String(), tt.code, tt.body)
 		}

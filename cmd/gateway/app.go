@@ -65,6 +65,7 @@ type app struct {
 	gate            *access.Gate                // nil: clients need not say who they are
 	service         *service.Service
 	server          *ws.Server
+	inside          *inside
 }
 
 type cleanup struct {
@@ -74,11 +75,12 @@ type cleanup struct {
 
 // start brings a gateway up. When a step fails, those before it are undone.
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
-	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
+	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry(), inside: newInside()}
+	a.tls.refused.said.Interval = sayAdminRefused
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis,
 		a.openPools, a.openRouter, a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks,
-		a.openAdmin, a.openServer, a.openEndpoints, a.openGauges, a.accept,
+		a.openAdmin, a.openServer, a.openInside, a.openEndpoints, a.openGauges, a.accept,
 	} {
 		if err := step(ctx); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.DrainTimeout)
@@ -325,13 +327,15 @@ func (a *app) openAdmin(context.Context) error {
 		}
 		return store.get()
 	}
-	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.engineHandlers, a.signerHandlers, a.shardHandlers)
+	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.serveAPI)
 	a.onStop("admin", a.serveHTTP("admin", a.admin, a.adminGuard().guard(private), a.hardenAdmin))
 	return nil
 }
 
 func (a *app) adminGuard() adminGuard {
-	return adminGuard{key: a.cfg.AdminKey, hosts: a.cfg.adminHosts(), refused: &a.tls.refused, log: a.log.With("component", "admin")}
+	return adminGuard{
+		key: a.cfg.AdminKey, hosts: a.cfg.adminHosts(), gate: a.gate, refused: &a.tls.refused, log: a.log.With("component", "admin"),
+	}
 }
 
 // accept comes last, so its end comes first: a draining gateway takes no new

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"noncegate/nonce/service"
@@ -22,11 +21,8 @@ type engineStatusCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *engineStatusCmd) Run(ctx context.Context, p *program) error {
-	var s engineStatus
-	if err := c.ask(ctx, http.MethodGet, "/engine", nil, &s); err != nil {
-		return err
-	}
-	return c.print(p.stdout, &s, func(w io.Writer) error { return printEngine(w, &s) })
+	_, err := showEngine.tell(ctx, p, &c.adminCmd, none{}, printEngine)
+	return err
 }
 
 func printEngine(w io.Writer, s *engineStatus) error {
@@ -62,6 +58,7 @@ type engineSwitchCmd struct {
 	To     string `arg:"" help:"performance or reliable."`
 	DryRun bool   `help:"Look whether it is possible, and change nothing."`
 	Wait   bool   `help:"Wait until the state is reached, and say at last which one it is."`
+	Why
 	adminCmd
 }
 
@@ -75,11 +72,9 @@ func (c *engineSwitchCmd) Validate() error {
 
 // Run implements the command.
 func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
-	var r switchReport
-	err := c.ask(ctx, http.MethodPost, "/engine/switch", switchQuestion{To: c.To, DryRun: c.DryRun}, &r)
+	r, err := switchEngine.ask(ctx, &c.adminCmd, switchOrder{To: c.To, DryRun: c.DryRun, because: c.because()})
 	if refused, ok := errors.AsType[*adminRefusal](err); ok {
-		printChecks(p.stderr, refused.Checks)
-		return err
+		printChecks(p.stderr, refused.said.Checks)
 	}
 	if err != nil {
 		return err
@@ -117,11 +112,7 @@ func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *switc
 func printChecks(w io.Writer, checks []engineCheck) {
 	t := columns(w)
 	for _, c := range checks {
-		word := "ok"
-		switch {
-		case !c.OK:
-			word = "NO"
-		}
+		word := map[bool]string{true: "ok", false: "NO"}[c.OK]
 		fmt.Fprintf(t, "%s\t%s\t%s\n", word, c.Name, c.Text)
 	}
 	t.Flush()
@@ -146,8 +137,8 @@ func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) 
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
-		var now engineStatus
-		if err := c.ask(ctx, http.MethodGet, "/engine", nil, &now); err != nil {
+		now, err := showEngine.ask(ctx, &c.adminCmd, none{})
+		if err != nil {
 			return s, err
 		}
 		if s = now; s.State == want {
@@ -164,21 +155,18 @@ func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) 
 	}
 }
 
-type engineReconcileCmd struct{ adminCmd }
+type engineReconcileCmd struct {
+	Why
+	adminCmd
+}
 
 // Run implements the command. Differences make it fail.
 func (c *engineReconcileCmd) Run(ctx context.Context, p *program) error {
-	var r reconcileReport
-	if err := c.ask(ctx, http.MethodPost, "/engine/reconcile", nil, &r); err != nil {
-		return err
+	r, err := reconcileEngine.tell(ctx, p, &c.adminCmd, c.because(), printReconcile)
+	if err == nil && r.Different > 0 {
+		err = fmt.Errorf("%d signers differ", r.Different)
 	}
-	if err := c.print(p.stdout, &r, func(w io.Writer) error { return printReconcile(w, &r) }); err != nil {
-		return err
-	}
-	if r.Different > 0 {
-		return fmt.Errorf("%d signers differ", r.Different)
-	}
-	return nil
+	return err
 }
 
 func printReconcile(w io.Writer, r *reconcileReport) error {
@@ -193,15 +181,14 @@ func printReconcile(w io.Writer, r *reconcileReport) error {
 	return t.Flush()
 }
 
-type engineReplayCmd struct{ adminCmd }
+type engineReplayCmd struct {
+	Why
+	adminCmd
+}
 
 // Run implements the command. What is left makes it fail.
 func (c *engineReplayCmd) Run(ctx context.Context, p *program) error {
-	var r replayReport
-	if err := c.ask(ctx, http.MethodPost, "/engine/replay", nil, &r); err != nil {
-		return err
-	}
-	err := c.print(p.stdout, &r, func(w io.Writer) error {
+	r, err := replayEngine.tell(ctx, p, &c.adminCmd, c.because(), func(w io.Writer, r *replayReport) error {
 		_, err := fmt.Fprintf(w, "%d logs shipped, %d left\n", r.Shipped, r.Left)
 		return err
 	})

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"noncegate/internal/metrics"
-	"noncegate/internal/redisdb"
 	"noncegate/nonce"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/service"
@@ -54,102 +51,6 @@ func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 		Log: log, Store: store, Grant: c.EngineGrant, ShipEvery: c.ShipInterval, ShipSLA: c.ShipSLA,
 		LostAfter: c.RedisLostAfter, Timeout: c.EngineTimeout, Margin: lossMargin,
 	}, nil
-}
-
-// rehearsing is how far the rehearsal of a shard of the node that answers is, for GET /engine.
-type rehearsing struct {
-	Shard   int    `json:"shard"`
-	KeptUp  string `json:"keptUp"`
-	Done    bool   `json:"done"`
-	Trouble string `json:"trouble,omitempty"`
-}
-
-// loggedShard is a log of the node that answers, for GET /engine.
-type loggedShard struct {
-	Shard   int    `json:"shard"`
-	Serves  bool   `json:"serves"`
-	Head    int64  `json:"head"`
-	Shipped int64  `json:"shipped"`
-	Signers int    `json:"unshippedSigners"`
-	Behind  string `json:"behind"`
-	Grant   string `json:"grant"`
-	Trouble string `json:"trouble,omitempty"`
-}
-
-func (a *app) loggedStatus(ctx context.Context) engineStatus {
-	st := a.service.Engine()
-	out := engineStatus{
-		Node: a.node, Available: true, State: st.State, Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
-		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
-	}
-	for _, sh := range st.Here {
-		l := loggedShard{
-			Shard: sh.Shard, Serves: sh.Serves, Head: sh.Head, Shipped: sh.Shipped, Signers: sh.Signers,
-			Behind: sh.Behind.Round(time.Millisecond).String(), Grant: sh.Grant.Round(time.Millisecond).String(), Trouble: sh.Trouble,
-		}
-		out.Here = append(out.Here, l)
-	}
-	if st.State == service.StateDualWrite {
-		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
-		for _, sh := range st.Rehearsing {
-			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
-		}
-	}
-	if _, err := a.redis.Check(ctx); err != nil {
-		out.Redis = sentenceOf(err)
-	}
-	return out
-}
-
-func loggedGoal(g *nonce.EngineGoal) service.EngineState {
-	if g.Performance {
-		return service.StatePerformance
-	}
-	return service.StateReliable
-}
-
-// switchLogs does what POST /engine/switch asks for.
-func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun bool) (any, error) {
-	from, _ := a.service.EngineState()
-	r := switchReport{From: from, To: to, DryRun: dryRun}
-	performance := to == service.StatePerformance
-	if performance {
-		notes, err := a.checkRedis(ctx)
-		check := engineCheck{Name: "redis", OK: err == nil, Text: strings.Join(notes, "; ")}
-		if err != nil {
-			check.Text = sentenceOf(err)
-		}
-		r.Checks = append(r.Checks, check)
-		if err != nil {
-			return nil, &refusedSwitch{state: from, why: sentenceOf(err), checks: r.Checks}
-		}
-	}
-	if dryRun {
-		return r, nil
-	}
-	if _, err := a.service.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
-		return nil, err
-	}
-	r.Done = true
-	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
-	return r, nil
-}
-
-// replayLogs ships what this node's logs have.
-func (a *app) replayLogs() replayReport {
-	whole, logs := a.service.Ship()
-	return replayReport{Shipped: whole, Left: logs - whole}
-}
-
-// reconcileLogs compares Redis with the rows and with the memory of this node.
-func (a *app) reconcileLogs(ctx context.Context) (reconcileReport, error) {
-	began := time.Now()
-	got, err := a.service.Reconcile(ctx)
-	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
-	for _, d := range got.Differences {
-		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
-	}
-	return r, err
 }
 
 // logGauges are the logs of this node, in the order of logValues.
@@ -209,26 +110,4 @@ func (a *app) engineState() (state string, generation int64) {
 	}
 	is, change := a.service.EngineState()
 	return string(is), change
-}
-
-// checkRedis looks at Redis before the performance engine is entered.
-func (a *app) checkRedis(ctx context.Context) ([]string, error) {
-	facts, err := a.redis.Check(ctx)
-	if err != nil {
-		return nil, err
-	}
-	notes := make([]string, 0, len(facts.Servers))
-	for i := range facts.Servers {
-		notes = append(notes, redisNote(&facts.Servers[i]))
-	}
-	return notes, nil
-}
-
-// redisNote is what an operator should know of one server.
-func redisNote(s *redisdb.Server) string {
-	keeps := "no append-only file"
-	if s.AOF {
-		keeps = "append-only file, fsync " + s.Fsync
-	}
-	return s.Addr + ": Redis " + s.Version + ", " + s.Role + ", " + strconv.Itoa(s.Replicas) + " replicas, " + keeps + ", " + s.Policy
 }

@@ -8,18 +8,27 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"noncegate/client"
 	"noncegate/nonce"
 	"noncegate/test/lab/expect"
 )
 
 // sharded is a gateway of this process, named a, with the four shards of a SQLite file.
-func sharded(t *testing.T) *app {
+func sharded(t *testing.T) *app { return begun(t, slog.New(slog.DiscardHandler)) }
+
+// begun is a gateway like that, with more settings.
+func begun(t *testing.T, log *slog.Logger, more ...string) *app {
 	t.Helper()
-	cfg := runArgs(t, "serve", "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(t.TempDir(), "nonces.db")).cfg
-	a, err := start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	args := []string{"serve", "--node-id=a", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db")}
+	o := runArgs(t, append(args, more...)...)
+	if o.cfg == nil {
+		t.Fatal(o.stderr)
+	}
+	a, err := start(t.Context(), o.cfg, log)
 	expect.Must(t, err)
 	t.Cleanup(func() {
 		expect.Check(t, a.stop(context.WithoutCancel(t.Context())))
@@ -31,60 +40,144 @@ func sharded(t *testing.T) *app {
 type asked struct {
 	method, path, body string
 	code               int
-	said               string // of "error"; "*": anything
+	said               string // of "error"; "": it is none, "*": anything
 }
 
-func (c asked) ask(t *testing.T, handlers func(*http.ServeMux), change ...func(*http.Request)) {
+// ask asks as somebody on this host does, with the token if it is not "".
+func (c asked) ask(t *testing.T, a *app, token string) (body string) {
 	t.Helper()
-	mux := http.NewServeMux()
-	handlers(mux)
-	r := httptest.NewRequest(c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body))
-	for _, f := range change {
-		f(r)
+	r := httptest.NewRequest(c.method, "http://127.0.0.1"+apiPrefix+c.path, strings.NewReader(c.body))
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, r)
-	var said engineRefusal
+	a.adminGuard().guard(adminHandler(a.registry, a.ready, true, a.serveAPI)).ServeHTTP(w, r)
+	var said refusal
 	if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != c.code || c.said != "*" && said.Error != c.said {
 		t.Errorf("%s %s %.60s: %d %q, %v, want %d %q", c.method, c.path, c.body, w.Code, said.Error, err, c.code, c.said)
 	}
+	return w.Body.String()
 }
 
-func TestAMoveThatIsNotUnderstoodIsRefusedAndChangesNothing(t *testing.T) {
+// What is not understood changes nothing, and is asked of nobody: a misspelled filter would list everything, a member that
+// is not known would be taken for one that is obeyed.
+func TestAQuestionThatIsNotUnderstoodIsRefused(t *testing.T) {
 	a := sharded(t)
+	long := strings.Repeat(" ", maxQuestion)
 	for _, c := range []asked{
-		{"POST", "/shards/x/move", `{"node":"a"}`, 400, `shard: "x" must be the number of a shard`},
-		{"POST", "/shards/1.5/move", `{"node":"a"}`, 400, `shard: "1.5" must be the number of a shard`},
-		{"POST", "/shards/4/move", `{"node":"a"}`, 404, "shard: 4 is none of the shards of this database, which are 0 to 3"},
-		{"POST", "/shards/-1/move", `{"node":""}`, 404, "shard: -1 is none of the shards of this database, which are 0 to 3"},
-		{"POST", "/shards/1/move", `{"node":"b"}`, 409, `node: "b" is no live node of mode worker-queue; there are a`},
-		{"POST", "/shards/1/move", `{}`, 400, `node: is missing; it must be the id of a node, or "" for none`},
-		{"POST", "/shards/1/move", `{"node":null}`, 400, `node: is missing; it must be the id of a node, or "" for none`},
-		{"POST", "/shards/1/move", `{"node":7}`, 400, "node: must be a string"},
-		{"POST", "/shards/1/move", `{"node":"a","force":true}`, 400, "force: unknown name"},
-		{"POST", "/shards/1/move", `{"node":"a","node":""}`, 400, "node: given twice"},
-		{"POST", "/shards/1/move", `["a"]`, 400, "the body: must be an object"},
-		{"POST", "/shards/1/move", ``, 400, "the body: must be valid JSON"},
-		{"POST", "/shards/1/move", `{"node":"a"` + strings.Repeat(" ", maxQuestion) + "}", 400, "the body must be at most 4096 bytes"},
-		{"POST", "/shards/1/move?node=a", `{"node":"a"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
-		{"GET", "/shards?mine=true", "", 400, "the URL must have no parameters"},
+		{"POST", "shard/move", `{"shard":"x","node":"a"}`, 400, `shard: must be a whole number without fraction or exponent`},
+		{"POST", "shard/move", `{"shard":4,"node":"a"}`, 404, "shard: 4 is none of the shards of this database, which are 0 to 3"},
+		{"POST", "shard/move", `{"shard":-1,"node":""}`, 404, "shard: -1 is none of the shards of this database, which are 0 to 3"},
+		{"POST", "shard/move", `{"shard":1,"node":"b"}`, 409, `node: "b" is no live node of mode worker-queue; there are a`},
+		{"POST", "shard/move", `{"node":"a"}`, 400, `shard: is missing; it must be the number of a shard`},
+		{"POST", "shard/move", `{"shard":1,"node":null}`, 400, `node: is missing; it must be the id of a node, or "" for none`},
+		{"POST", "shard/move", `{"shard":1,"node":7}`, 400, "node: must be a string"},
+		{"POST", "shard/move", `{"shard":1,"node":"a","force":true}`, 400, "force: unknown name"},
+		{"POST", "shard/move", `{"shard":1,"node":"a","node":""}`, 400, "node: given twice"},
+		{"POST", "shard/move", `["a"]`, 400, "the body: must be an object"},
+		{"POST", "shard/move", ``, 400, "the body: must be valid JSON"},
+		{"POST", "shard/move", `{"shard":1,"node":"a"` + long + "}", 400, "the body must be at most 4096 bytes"},
+		{"POST", "shard/move?node=a", `{"node":"a"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
+		{"GET", "shards?mine=true", "", 400, "mine: unknown name"},
+		{"POST", "engine/switch", `{"to":"performance","dry_run":true}`, 400, "dry_run: unknown name"},
+		{"POST", "engine/switch", `{"to":"performance","dryRun":true,"dryRun":false}`, 400, "dryRun: given twice"},
+		{"POST", "engine/switch", `{"to":"performance","dryRun":1}`, 400, "dryRun: must be true or false"},
+		{"POST", "engine/switch", `{"to":"up"}`, 400, `to: "up" is neither performance nor reliable`},
+		{"POST", "engine/switch", `{}`, 400, `to: "" is neither performance nor reliable`},
+		{"POST", "engine/switch", `{"to":"reliable"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
+		{"POST", "engine/switch", `{"to":"performance","dryRun":true}` + "\n", 409, "*"},
+		{"POST", "engine/reconcile", `{"dryRun":true}`, 400, "dryRun: unknown name"},
+		{"POST", "engine/replay", `{}`, 409, "*"},
+		{"GET", "signers?filter=gaps", "", 400, `filter: "gaps" must be all, gap, unknown, overdue, repeated or stopped`},
+		{"GET", "signers?filter=GAP", "", 400, `filter: "GAP" must be all, gap, unknown, overdue, repeated or stopped`},
+		{"GET", "signers?filter=gap&filter=all", "", 400, `filter: given twice`},
+		{"GET", "signers?limit=0", "", 400, `limit: must be 1 to 1000`},
+		{"GET", "signers?limit=1001", "", 400, `limit: must be 1 to 1000`},
+		{"GET", "signers?limit=ten", "", 400, `limit: must be 1 to 1000`},
+		{"GET", "signers?limit=99999999999999999999", "", 400, `limit: must be 1 to 1000`},
+		{"GET", "signers?state=gap", "", 400, `state: unknown name`},
+		{"GET", "signers?filter=%zz", "", 400, `the parameters cannot be read`},
+		{"GET", "signers?filter=gap;limit=5", "", 400, `the parameters cannot be read`},
 	} {
-		c.ask(t, a.shardHandlers)
+		c.ask(t, a, "")
 	}
-	page := func(r *http.Request) { r.Header.Set("Origin", "https://page.example") }
-	asked{"POST", "/shards/1/move", `{"node":"a"}`, 403, "this is not for browsers"}.ask(t, a.shardHandlers, page)
 	for _, o := range a.service.Shards() {
 		if o.Pinned != "" {
 			t.Errorf("shard %d is pinned to %s", o.Shard, o.Pinned)
 		}
 	}
-	asked{"POST", "/shards/1/move", `{"node":"a"}` + "\n", 200, ""}.ask(t, a.shardHandlers)
-	if o := a.service.Shards()[1]; o.Pinned != "a" {
-		t.Errorf("after a move: %+v", o)
+	for _, node := range []string{"a", ""} {
+		asked{"POST", "shard/move", `{"shard":1,"node":"` + node + `"}`, 200, ""}.ask(t, a, "")
+		if o := a.service.Shards()[1]; o.Pinned != node {
+			t.Errorf("after a move to %q: %+v", node, o)
+		}
 	}
-	asked{"POST", "/shards/1/move", `{"node":""}`, 200, ""}.ask(t, a.shardHandlers)
-	if o := a.service.Shards()[1]; o.Pinned != "" {
-		t.Errorf("after the pin was taken away: %+v", o)
+}
+
+// A page of a browser has a form, which sends no JSON, and an origin; and it can have its own name lead to 127.0.0.1, and
+// would read who signs here.
+func TestAPageOfABrowserDoesAndReadsNothing(t *testing.T) {
+	const key = "0123456789abcdef"
+	a := sharded(t)
+	a.cfg.AdminHosts = "gateway-1.internal,Gateway-2"
+	private := adminHandler(a.registry, a.ready, true, a.serveAPI)
+	ask := func(route, host, key, shown string, headers ...string) (status int, body string) {
+		method, path, _ := strings.Cut(route, " ")
+		r := httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(`{"shard":1,"node":"a","reason":"x"}`))
+		r.Host = host
+		r.Header.Set("Content-Type", "application/json")
+		if shown != "" {
+			r.Header.Set("Authorization", "Bearer "+shown)
+		}
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		a.cfg.AdminKey = key
+		w := httptest.NewRecorder()
+		a.adminGuard().guard(private).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	routes := []string{
+		"GET /metrics", "GET /healthz", "GET /readyz", "GET /debug/pprof/", "GET /debug/pprof/goroutine", "GET /debug/pprof/cmdline",
+		"GET /debug/pprof/profile?seconds=1", "GET /debug/pprof/symbol", "GET /debug/pprof/trace?seconds=1", "GET /nothing", "GET /admin/v1/openapi.yaml",
+	}
+	for _, o := range operations {
+		d := o.(interface{ describe() described }).describe()
+		routes = append(routes, strings.ToUpper(d.method)+" "+d.path)
+	}
+	for _, route := range routes {
+		for _, key := range []string{"", key} {
+			if status, body := ask(route, "page.example:8081", key, ""); status != http.StatusForbidden || !strings.Contains(body, "--admin-hosts") {
+				t.Errorf("%s with the key %q: %d %.100s", route, key, status, body)
+			}
+		}
+	}
+	for host, want := range map[string]int{
+		"evil.example": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example:8081": 403, "gateway-1.internal.evil.example": 403,
+		"127.0.0.1:8081": 200, "[::1]:8081": 200, "[::1]": 200, "localhost:8081": 200, "10.0.0.7": 200, "": 200, "gateway-1.internal:8081": 200, "GATEWAY-2": 200,
+	} {
+		if status, _ := ask("GET /admin/v1/shards", host, "", ""); status != want {
+			t.Errorf("by %q: %d, want %d", host, status, want)
+		}
+		if status, _ := ask("GET /admin/v1/shards", host, key, key); status != http.StatusOK {
+			t.Errorf("by %q with the key: %d", host, status)
+		}
+	}
+	const move = "POST /admin/v1/shard/move"
+	for _, c := range []struct {
+		headers []string
+		status  int
+	}{
+		{[]string{"Origin", "https://page.example"}, 403},
+		{[]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{[]string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		{[]string{"Content-Type", "text/plain"}, 415},
+		{[]string{"Origin", "http://127.0.0.1:8081", "Sec-Fetch-Site", "same-origin"}, 200}, // a page of the gateway's own
+	} {
+		if status, body := ask(move, "127.0.0.1:8081", "", "", c.headers...); status != c.status {
+			t.Errorf("with %q: %d %s", c.headers, status, body)
+		}
 	}
 }
 
@@ -95,71 +188,93 @@ func TestAMoveThatTheStoreDidNotMakeSaysWhatHappened(t *testing.T) {
 		nonce.Aborted: "the shard was not moved",
 		nonce.Unknown: "whether the shard was moved is unknown, and to move it again does no harm",
 	} {
-		w := httptest.NewRecorder()
-		answering(func(*http.Request) (any, error) {
-			return nil, moveError(&nonce.StoreError{Outcome: outcome, Err: cause})
-		})(w, nil)
-		if said := w.Body.String(); w.Code != http.StatusServiceUnavailable || !strings.Contains(said, "it is away; "+want+`"`) {
-			t.Errorf("%v: %d %q", outcome, w.Code, said)
+		code, said := refusalOf(moveError(&nonce.StoreError{Outcome: outcome, Err: cause}))
+		if code != http.StatusServiceUnavailable || !strings.HasSuffix(said.Error, "it is away; "+want) {
+			t.Errorf("%v: %d %q", outcome, code, said.Error)
 		}
 	}
 }
 
-// A member that is not known would be taken for one that is obeyed: a dry_run switched.
-func TestAnOrderThatIsNotUnderstoodIsRefused(t *testing.T) {
-	a := new(app) // without an engine: what is understood is refused with 409
-	a.cfg = &Config{}
-	a.cfg.Store = "sqlite:x.db"
-	long := `{"to":"reliable"` + strings.Repeat(" ", maxQuestion) + "}"
-	for _, c := range []asked{
-		{"POST", "/engine/switch", `{"to":"performance","dry_run":true}`, 400, "dry_run: unknown name"},
-		{"POST", "/engine/switch", `{"to":"performance","dryrun":true}`, 400, "dryrun: unknown name"},
-		{"POST", "/engine/switch", `{"to":"performance","dryRun":true,"dryRun":false}`, 400, "dryRun: given twice"},
-		{"POST", "/engine/switch", `{"to":"performance","dryRun":1}`, 400, "dryRun: must be true or false"},
-		{"POST", "/engine/switch", `{"to":1}`, 400, "to: must be a string"},
-		{"POST", "/engine/switch", `{"to":"up"}`, 400, `to: "up" is neither performance nor reliable`},
-		{"POST", "/engine/switch", `{}`, 400, `to: "" is neither performance nor reliable`},
-		{"POST", "/engine/switch", `{"to":"reliable"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
-		{"POST", "/engine/switch", `{"to":"reliable"}x`, 400, "the body: must be valid JSON"},
-		{"POST", "/engine/switch", ``, 400, "the body: must be valid JSON"},
-		{"POST", "/engine/switch", `["reliable"]`, 400, "the body: must be an object"},
-		{"POST", "/engine/switch", long, 400, "the body must be at most 4096 bytes"},
-		{"POST", "/engine/switch?dryRun=true", `{"to":"reliable"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
-		{"POST", "/engine/switch", `{"to":"performance","dryRun":true}` + "\n", 409, "*"},
-		{"POST", "/engine/reconcile", `{"dryRun":true}`, 400, "dryRun: unknown name"},
-		{"POST", "/engine/replay", `{"dead":true}`, 400, "dead: unknown name"},
-		{"POST", "/engine/replay", `{}`, 409, "*"},
+// What an operator says of a signer is a call of the clients' side: the rules of allocations hold.
+func TestWhatAnOperatorSaysOfASignerIsDone(t *testing.T) {
+	a := sharded(t)
+	expect.Must(t, a.asClient(t.Context(), func(ctx context.Context, c *client.Client) error {
+		_, err := c.Allocate(ctx, client.AllocateRequest{Signer: "s", Count: 5})
+		return err
+	}))
+	const hash = "0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"
+	for _, c := range []struct {
+		asked
+		answer string // contained
+	}{
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0}`, 409, "*"}, "Release it instead, or give --tx-hash; if it was sent, say --yes"},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0,"sure":true}`, 200, ""}, `{"signer":"s","nonce":0,"attempt":1,"status":"CONSUMED"}`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1,"txHash":"` + hash + `"}`, 200, ""}, `"status":"CONSUMED"`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1}`, 200, ""}, `"status":"CONSUMED"`}, // its hash shows that it was sent
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":9,"sure":true}`, 404, "nothing is known of nonce 9 of s"}, ""},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":9}`, 404, "nothing is known of nonce 9 of s"}, ""},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"attempt":2}`, 409, "*"}, "conflict: "},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"reason":"lost"}`, 200, ""}, `{"signer":"s","nonce":2,"attempt":1,"status":"RELEASED"}`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2}`, 409, "*"}, "It is RELEASED, and the next client is given it"},
+		{asked{"GET", "signer?signer=s", "", 200, ""}, `"nonce":2,"status":"RELEASED","attempt":1,"reason":"lost"`},
+		{asked{"GET", "signer?signer=s&limit=1", "", 200, ""}, `"holds":[{"nonce":3,"status":"HELD"`},
+		{asked{"GET", "signer?signer=nobody", "", 200, ""}, `{"known":false,"status":{"signer":"nobody",`},
+		{asked{"POST", "signer/floor", `{"signer":"s","floor":9}`, 200, ""}, `{"signer":"s","floor":9,"next":9}`},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":3}`, 409, "*"}, "nonce 3 of s was not given back, it is CONSUMED"}, // below the floor
+		{asked{"POST", "signer/floor", `{"signer":"","floor":9}`, 400, "*"}, "invalid_params: signer: "},
 	} {
-		c.ask(t, a.engineHandlers)
+		if body := c.ask(t, a, ""); !strings.Contains(body, c.answer) {
+			t.Errorf("%s %s: %s, want %s", c.path, c.body, body, c.answer)
+		}
 	}
 }
 
-// What is not understood is asked of nobody: a misspelled filter would list everything.
-func TestAQuestionForSignersThatIsNotUnderstoodIsRefused(t *testing.T) {
-	a := &app{cfg: new(Config)} // it has no service: who asks it has understood
-	for query, want := range map[string]string{
-		"filter=gaps":                `filter: "gaps" must be all, gap, unknown, overdue, repeated or stopped`,
-		"filter=GAP":                 `filter: "GAP" must be all, gap, unknown, overdue, repeated or stopped`,
-		"filter=gap&filter=all":      `filter: given twice`,
-		"limit=0":                    `limit: must be 1 to 1000`,
-		"limit=1001":                 `limit: must be 1 to 1000`,
-		"limit=-1":                   `limit: must be 1 to 1000`,
-		"limit=ten":                  `limit: must be 1 to 1000`,
-		"limit=1e2":                  `limit: must be 1 to 1000`,
-		"limit=99999999999999999999": `limit: must be 1 to 1000`,
-		"state=gap":                  `"state": there are filter, after, limit and others`,
-		"Filter=gap":                 `"Filter": there are filter, after, limit and others`,
-		strings.Repeat("x", 100):     `"` + strings.Repeat("x", 40) + `": there are filter, after, limit and others`,
-		"filter=%zz":                 `the parameters cannot be read`,
-		"filter=gap;limit=5":         `the parameters cannot be read`,
-	} {
-		asked{http.MethodGet, "/signers?" + query, "", http.StatusBadRequest, want}.ask(t, a.signerHandlers)
+// Where clients must say who they are, whoever changes something is named, and has the right; the audit has the reason.
+func TestAnActNeedsAPrincipalAndItsRight(t *testing.T) {
+	var log expect.Buffer
+	rights := settings(t, `principals:
+  ops: [{rights: [read, mark-any, admin], signers: ["*"]}]
+  relayer: [{rights: [allocate, mark, read], signers: ["s*"]}]
+`)
+	keys := map[string]string{"": "", "admin key": "0123456789abcdef", "wrong": "0123456789abcdeX"}
+	store := "sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
+	for _, who := range []string{"ops", "relayer"} {
+		keys[who] = strings.TrimSpace(runArgs(t, "key", "create", who, "--store="+store).stdout)
 	}
-	for _, method := range []string{http.MethodPost, http.MethodDelete} {
-		h, w := http.NewServeMux(), httptest.NewRecorder()
-		a.signerHandlers(h)
-		if h.ServeHTTP(w, httptest.NewRequest(method, "/signers", nil)); w.Code != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %d", method, w.Code)
+	a := begun(t, slog.New(slog.NewTextHandler(&log, nil)), "--store="+store, "--rights="+rights, "--admin-key=0123456789abcdef")
+	const nobody, missing = "who does this must be known: show an API key (--token); the admin key names nobody", "the right admin on all signers is missing; nothing happened"
+	floor := `{"signer":"s","floor":3,"reason":"restored from a backup"}`
+	for _, c := range []struct {
+		who string
+		asked
+	}{
+		{"admin key", asked{"POST", "signer/floor", floor, 403, nobody}},
+		{"admin key", asked{"POST", "shard/move", `{"shard":1,"node":""}`, 403, nobody}},
+		{"wrong", asked{"POST", "signer/floor", floor, 401, "the credential is not valid"}},
+		{"relayer", asked{"POST", "signer/floor", floor, 403, "forbidden: the right admin on this signer is missing; nothing happened"}},
+		{"relayer", asked{"POST", "shard/move", `{"shard":1,"node":""}`, 403, missing}},
+		{"relayer", asked{"POST", "engine/replay", `{}`, 403, missing}},
+		{"relayer", asked{"GET", "shards", "", 403, "the right read on all signers is missing; nothing happened"}},
+		{"relayer", asked{"GET", "signer?signer=s", "", 200, ""}},
+		{"relayer", asked{"GET", "signer?signer=other", "", 403, "forbidden: the right read on this signer is missing; nothing happened"}},
+		{"ops", asked{"POST", "signer/floor", floor, 200, ""}},
+		{"ops", asked{"POST", "shard/move", `{"shard":1,"node":"","reason":"tidy"}`, 200, ""}},
+		{"ops", asked{"GET", "shards", "", 200, ""}},
+		{"admin key", asked{"GET", "signer?signer=s", "", 200, ""}},
+		{"admin key", asked{"GET", "engine", "", 200, ""}},
+	} {
+		c.ask(t, a, keys[c.who])
+	}
+	expect.Must(t, a.stop(context.WithoutCancel(t.Context()))) // the audit is written
+	for _, line := range []string{
+		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=ok why="restored from a backup"`,
+		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/shard/move" outcome=ok why=tidy`,
+		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method=nonce_setFloor signer=s nonce=3 outcome=ok`,
+		`principal=relayer credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=forbidden`,
+		`credential=admin-key remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=forbidden`,
+	} {
+		if !regexp.MustCompile(line).MatchString(log.String()) {
+			t.Errorf("no line has %s:\n%s", line, log.String())
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 )
 
 type shardCmd struct {
@@ -17,26 +16,24 @@ type shardListCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *shardListCmd) Run(ctx context.Context, p *program) error {
-	var v shardList
-	if err := c.ask(ctx, http.MethodGet, "/shards", nil, &v); err != nil {
-		return err
-	}
-	return c.print(p.stdout, &v, func(w io.Writer) error { return printShards(w, v.Shards) })
+	_, err := listShards.tell(ctx, p, &c.adminCmd, none{}, printShards)
+	return err
 }
 
-func printShards(w io.Writer, shards []listedShard) error {
+func printShards(w io.Writer, v *shardList) error {
 	t := columns(w)
 	fmt.Fprintln(t, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL")
-	for _, s := range shards {
+	for _, s := range v.Shards {
 		t.row(s.ID, s.Owner, s.Token, s.Preferred, s.Pinned, s.URL)
 	}
 	return t.Flush()
 }
 
 type shardMoveCmd struct {
-	Shard int    `arg:"" help:"Number of the shard, from 0."`
+	Shard int64  `arg:"" help:"Number of the shard, from 0."`
 	Node  string `arg:"" optional:"" help:"Id of a live node of mode worker-queue."`
 	Unpin bool   `help:"Instead of NODE: let the balance say again who should have it."`
+	Why
 	adminCmd
 }
 
@@ -58,14 +55,11 @@ func (c *shardMoveCmd) Validate() error {
 
 // Run implements the command.
 func (c *shardMoveCmd) Run(ctx context.Context, p *program) error {
-	var v movedShard
-	if err := c.ask(ctx, http.MethodPost, fmt.Sprintf("/shards/%d/move", c.Shard), moveQuestion{&c.Node}, &v); err != nil {
-		return err
-	}
-	return c.print(p.stdout, &v, func(w io.Writer) error {
+	_, err := moveShard.tell(ctx, p, &c.adminCmd, moveOrder{&c.Shard, &c.Node, c.because()}, func(w io.Writer, v *movedShard) error {
 		_, err := fmt.Fprintln(w, movedWords(&v.Shard))
 		return err
 	})
+	return err
 }
 
 // movedWords says what becomes of a shard that was moved.
@@ -86,4 +80,24 @@ func movedWords(s *listedShard) string {
 			words, s.Owner, s.Stopped, s.Preferred)
 	}
 	return words + "; " + s.Owner + " has it still, and gives it to " + s.Preferred
+}
+
+type nodesCmd struct{ adminCmd }
+
+// Run implements the command.
+func (c *nodesCmd) Run(ctx context.Context, p *program) error {
+	_, err := listNodes.tell(ctx, p, &c.adminCmd, none{}, printNodes)
+	return err
+}
+
+func printNodes(w io.Writer, v *nodesView) error {
+	t := columns(w)
+	fmt.Fprintln(t, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL")
+	for _, n := range v.Nodes {
+		t.row(n.Node, n.State, n.Shards, n.Mode, n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
+	}
+	if more := v.NodeCount - int64(len(v.Nodes)); more > 0 {
+		fmt.Fprintf(t, "and %d more\n", more)
+	}
+	return t.Flush()
 }

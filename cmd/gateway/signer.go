@@ -5,9 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
+	"strconv"
+	"time"
 
-	"noncegate/client"
+	"noncegate/nonce"
 	"noncegate/wire"
 )
 
@@ -21,62 +22,20 @@ type signerCmd struct {
 
 type signerShowCmd struct {
 	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
-	Limit  int64  `default:"20" min:"1" max:"1000" help:"Most holds, and most of the last nonces, to show."`
-	lookCmd
-}
-
-// signerView is what the command prints. Its parts were read one after the other,
-// so what happens meanwhile may be in one and not in another.
-type signerView struct {
-	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
-	Status wire.StatusResult `json:"status"`
-	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
-	Last   []wire.Allocation `json:"last"`  // the highest nonces, the highest first
+	Limit  int    `default:"20" min:"1" max:"1000" help:"Most holds, and most of the last nonces, to show."`
+	adminCmd
 }
 
 // Run implements the command.
 func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
-	known := false
-	err := look(ctx, &c.lookCmd, p.stdout, func(ctx context.Context, gateway *client.Client) (signerView, error) {
-		v, err := c.ask(ctx, gateway)
-		known = v.Known
-		return v, err
-	}, printSigner)
-	if err == nil && !known {
-		return fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known",
-			c.Signer)
+	v, err := showSigner.tell(ctx, p, &c.adminCmd, signerQuestion{c.Signer, strconv.Itoa(c.Limit)}, printSigner)
+	if err == nil && !v.Known {
+		err = fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known", c.Signer)
 	}
 	return err
 }
 
-// ask reads the figures of the signer, and then of its allocations only what they
-// say there is.
-func (c *signerShowCmd) ask(ctx context.Context, gateway *client.Client) (v signerView, err error) {
-	v.Holds, v.Last = []wire.Allocation{}, []wire.Allocation{}
-	if v.Status, err = gateway.Status(ctx, c.Signer); err != nil {
-		return v, err
-	}
-	v.Known = v.Status.Version != 0 || v.Status.Next != 0
-	if lowest := v.Status.LowestHeld; lowest != nil {
-		page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, Status: wire.StatusHeld, From: *lowest, Limit: c.Limit})
-		if err != nil {
-			return v, err
-		}
-		v.Holds = page.Allocations
-	}
-	if v.Status.Next == 0 {
-		return v, nil
-	}
-	page, err := gateway.List(ctx, wire.ListParams{Signer: c.Signer, From: max(v.Status.Next-c.Limit, 0), Limit: c.Limit})
-	if err != nil {
-		return v, err
-	}
-	v.Last = page.Allocations
-	slices.Reverse(v.Last)
-	return v, nil
-}
-
-func printSigner(w io.Writer, v signerView) error {
+func printSigner(w io.Writer, v *signerView) error {
 	s := &v.Status
 	t := columns(w)
 	fmt.Fprintf(t, "signer\t%s\n", s.Signer)
@@ -123,7 +82,7 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 	}
 }
 
-func printHolds(w io.Writer, v signerView) error {
+func printHolds(w io.Writer, v *signerView) error {
 	if len(v.Holds) == 0 {
 		_, err := fmt.Fprintln(w, "\nno open holds")
 		return err
@@ -156,4 +115,138 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 		t.row(a.Nonce, a.Status, a.Chain, a.Attempt, a.UpdatedAt, a.Holder, a.RequestID, what)
 	}
 	return t.Flush()
+}
+
+type signerListCmd struct {
+	Filter string `default:"all"`
+	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
+	Others bool   `help:"With the filter gap: only signers of no chain."`
+	Limit  int    `default:"100" min:"1" max:"1000" help:"Most signers to list."`
+	adminCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerListCmd) Validate() error {
+	if _, ok := signerFilters[c.Filter]; !ok {
+		return settingErrorf("filter", "%q must be %s", c.Filter, filterWords)
+	}
+	return c.adminCmd.Validate()
+}
+
+// Run implements the command.
+func (c *signerListCmd) Run(ctx context.Context, p *program) error {
+	others := map[bool]string{true: "true"}[c.Others]
+	_, err := listSigners.tell(ctx, p, &c.adminCmd, signersQuestion{c.Filter, c.After, strconv.Itoa(c.Limit), others}, printSigners)
+	return err
+}
+
+func printSigners(w io.Writer, list *signerList) error {
+	if len(list.Signers) == 0 {
+		_, err := fmt.Fprintln(w, "no such signers")
+		return err
+	}
+	t := columns(w)
+	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE")
+	for i := range list.Signers {
+		s := &list.Signers[i]
+		note := ""
+		switch {
+		case s.Unreadable:
+			note = "its row cannot be read"
+		case s.Stopped:
+			note = "stopped: needs a floor"
+		case s.Gap != nil:
+			note = fmt.Sprintf(troubleNotes[s.Trouble], *s.Gap) + ", since " + s.Since.UTC().Format(time.RFC3339)
+		}
+		var attempt any = s.MaxAttempt
+		if s.MaxAttempt == 0 {
+			attempt = ""
+		}
+		t.row(s.Signer, s.Next, s.Floor, s.Mined, s.Held, s.Unknown, s.Released, s.LowestReleased, attempt, s.OldestHold, s.Owner, note)
+	}
+	if list.Next != "" {
+		fmt.Fprintf(t, "and more: --after %s%s\n", list.Next, map[bool]string{true: " --others"}[list.Others])
+	}
+	return t.Flush()
+}
+
+// troubleNotes are what the list says of a signer whose transactions are not mined.
+var troubleNotes = map[string]string{
+	nonce.WatchGap.String():     "nonce %d blocks it",
+	nonce.WatchDropped.String(): "the transaction of nonce %d is lost",
+	nonce.WatchStuck.String():   "the transaction of nonce %d is not mined",
+}
+
+// Why is the reason of an act.
+type Why struct {
+	Reason string `help:"Why, for the audit, and of a release for nonce_list."`
+}
+
+func (w Why) because() because { return because{w.Reason} }
+
+type signerFloorCmd struct {
+	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
+	Floor  int64  `arg:"" help:"No nonce below it is handed out any more. It is never lowered."`
+	Why
+	adminCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerFloorCmd) Validate() error {
+	return cmp.Or(notNegative("floor", c.Floor), c.adminCmd.Validate())
+}
+
+// Run implements the command.
+func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
+	_, err := raiseFloor.tell(ctx, p, &c.adminCmd, floorOrder{c.Signer, c.Floor, c.because()}, func(w io.Writer, r *wire.FloorResult) error {
+		_, err := fmt.Fprintf(w, "%s: floor %d, next %d\n", r.Signer, r.Floor, r.Next)
+		return err
+	})
+	return err
+}
+
+// signerMarkCmd is what the commands share that end a hold by hand.
+type signerMarkCmd struct {
+	Signer  string `arg:"" help:"The signer, as in nonce_allocate."`
+	Nonce   int64  `arg:"" help:"The nonce."`
+	Attempt int64  `default:"0" min:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, as it is read first."`
+	Why
+	adminCmd
+}
+
+// Validate reports the first argument that cannot be used.
+func (c *signerMarkCmd) Validate() error {
+	return cmp.Or(notNegative("nonce", c.Nonce), c.adminCmd.Validate())
+}
+
+func (c *signerMarkCmd) order() markOrder {
+	return markOrder{c.Signer, c.Nonce, c.Attempt, c.because()}
+}
+
+func printMark(w io.Writer, r *markedNonce) error {
+	_, err := fmt.Fprintf(w, "%s: nonce %d, attempt %d, is %s\n", r.Signer, r.Nonce, r.Attempt, r.Status)
+	return err
+}
+
+type signerReleaseCmd struct {
+	signerMarkCmd
+	Unsent bool `help:"No node has a transaction that was recorded for it: none was given one, or each that was has refused it for good."`
+}
+
+// Run implements the command.
+func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
+	_, err := releaseNonce.tell(ctx, p, &c.adminCmd, releaseOrder{c.order(), c.Unsent}, printMark)
+	return err
+}
+
+type signerConsumeCmd struct {
+	signerMarkCmd
+	TxHash string `name:"tx-hash" placeholder:"HASH" help:"The transaction that used it, if it is known."`
+	Yes    bool   `help:"Also where nothing shows that the nonce was sent with: if it was not, all later ones wait behind it."`
+}
+
+// Run implements the command.
+func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
+	_, err := consumeNonce.tell(ctx, p, &c.adminCmd, consumeOrder{c.order(), c.TxHash, c.Yes}, printMark)
+	return err
 }

@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strconv"
 	"testing"
 
 	"noncegate/nonce"
 	"noncegate/nonce/service"
+	"noncegate/test/lab/expect"
 )
 
 // figuresStore is a store that has only these figures, in the order of the names.
@@ -50,18 +47,12 @@ func TestPagesOfGapsGoOnFromTheFirstPartToTheSecond(t *testing.T) {
 		"none":           {[]nonce.SignerFigures{{Signer: "e"}}, nil},
 	} {
 		a := &app{cfg: new(Config), store: &figuresStore{signers: c.signers}, service: new(service.Service)}
-		h := http.NewServeMux()
-		a.signerHandlers(h)
 		for limit := 1; limit <= len(c.want)+1; limit++ {
 			var got []string
-			query := url.Values{"filter": {filterGap}, "limit": {strconv.Itoa(limit)}}
+			q := signersQuestion{Filter: filterGap, Limit: strconv.Itoa(limit)}
 			for pages := 1; ; pages++ {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/signers?"+query.Encode(), nil))
-				var page signerList
-				if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != http.StatusOK {
-					t.Fatalf("%s, %s: %d %s", name, query.Encode(), w.Code, w.Body)
-				}
+				page, err := a.listSigners(t.Context(), q)
+				expect.Must(t, err)
 				for _, s := range page.Signers {
 					got = append(got, s.Signer)
 				}
@@ -69,12 +60,9 @@ func TestPagesOfGapsGoOnFromTheFirstPartToTheSecond(t *testing.T) {
 					break
 				}
 				if len(page.Signers) != limit || pages > len(c.want) {
-					t.Fatalf("%s, %s: %s", name, query.Encode(), w.Body)
+					t.Fatalf("%s, %+v: %+v", name, q, page)
 				}
-				query.Set("after", page.Next)
-				if query.Del("others"); page.Others {
-					query.Set("others", "true")
-				}
+				q.After, q.Others = page.Next, map[bool]string{true: "true"}[page.Others]
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%s, pages of %d: %v, want %v", name, limit, got, c.want)

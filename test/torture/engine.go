@@ -136,10 +136,11 @@ func (s *engineState) shipped() bool {
 func (n *node) ask(ctx context.Context, method, path, body string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, n.admin()+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, n.admin()+"/admin/v1"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
+	r.Header.Set("Content-Type", "application/json")
 	r.Close = true // the node may not live long
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -252,7 +253,7 @@ func (c *cluster) compare(ctx context.Context) (err error) {
 				Equal, Different int
 				Differences      []json.RawMessage
 			}
-			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "", &r)
+			err := n.ask(ctx, http.MethodPost, "/engine/reconcile", "{}", &r)
 			if err == nil && r.Different > 0 {
 				err = fmt.Errorf("%s: %+v", n.id, r)
 			}

@@ -83,7 +83,7 @@ func listed(p *e2e.Process, args ...string) (list signerList) {
 // signer runs a command about a signer and returns what it says.
 func signer(p *e2e.Process, code int, args ...string) string {
 	p.Helper()
-	o := e2e.Run(p, append(append([]string{"signer"}, args...), "--url", p.URL)...)
+	o := e2e.Run(p, append(append([]string{"signer"}, args...), "--admin", p.Admin)...)
 	if o.Code != code {
 		p.Fatalf("signer %q: exit %d, want %d: %s%s", args, o.Code, code, o.Stdout, o.Stderr)
 	}

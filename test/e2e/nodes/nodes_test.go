@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { e2e.Main(m) }
 // shown is what gateway nodes says of each node when it asks p, by id.
 func shown(p *e2e.Process) map[string]wire.NodeInfo {
 	p.Helper()
-	o := e2e.Run(p, "nodes", "--json", "--url", p.URL)
+	o := e2e.Run(p, "nodes", "--json", "--admin", p.Admin)
 	var v struct {
 		NodeCount int64           `json:"nodeCount"`
 		Nodes     []wire.NodeInfo `json:"nodes"`

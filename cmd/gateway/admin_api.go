@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"noncegate/client"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce/service"
+	"noncegate/wire"
+)
+
+// apiPrefix begins the paths of the admin API.
+const apiPrefix = "/admin/v1/"
+
+// apiDocument documents the admin API; a test compares it with operations.
+//
+//go:embed openapi.yaml
+var apiDocument []byte
+
+// operation is one question to the admin API, which is asked by GET, or one act, by POST: what a command sends and a
+// gateway answers. A question has texts only, which stand in the URL; those of an act are its body.
+type operation[Q, R any] struct {
+	method, path string
+	// right is what a caller needs on all signers; 0: the clients' side, which is asked by inside, decides.
+	right access.Right
+	run   func(*app, context.Context, Q) (R, error)
+}
+
+// The operations.
+var (
+	listNodes       = operation[none, nodesView]{"GET", "/admin/v1/nodes", access.RightRead, (*app).listNodes}
+	listSigners     = operation[signersQuestion, signerList]{"GET", "/admin/v1/signers", access.RightRead, (*app).listSigners}
+	showSigner      = operation[signerQuestion, signerView]{"GET", "/admin/v1/signer", 0, (*app).showSigner}
+	raiseFloor      = operation[floorOrder, wire.FloorResult]{"POST", "/admin/v1/signer/floor", 0, (*app).raiseFloor}
+	releaseNonce    = operation[releaseOrder, markedNonce]{"POST", "/admin/v1/signer/release", 0, (*app).releaseNonce}
+	consumeNonce    = operation[consumeOrder, markedNonce]{"POST", "/admin/v1/signer/consume", 0, (*app).consumeNonce}
+	listShards      = operation[none, shardList]{"GET", "/admin/v1/shards", access.RightRead, (*app).listShards}
+	moveShard       = operation[moveOrder, movedShard]{"POST", "/admin/v1/shard/move", access.RightAdmin, (*app).moveShard}
+	showEngine      = operation[none, engineStatus]{"GET", "/admin/v1/engine", access.RightRead, (*app).engineStatus}
+	switchEngine    = operation[switchOrder, switchReport]{"POST", "/admin/v1/engine/switch", access.RightAdmin, (*app).switchEngine}
+	reconcileEngine = operation[because, reconcileReport]{"POST", "/admin/v1/engine/reconcile", access.RightAdmin, (*app).reconcile}
+	replayEngine    = operation[because, replayReport]{"POST", "/admin/v1/engine/replay", access.RightAdmin, (*app).replay}
+)
+
+// operations are all of them.
+var operations = []interface {
+	serve(a *app, mux *http.ServeMux)
+}{
+	listNodes, listSigners, showSigner, raiseFloor, releaseNonce, consumeNonce,
+	listShards, moveShard, showEngine, switchEngine, reconcileEngine, replayEngine,
+}
+
+// none is a question without parameters.
+type none struct{}
+
+// because is what every act has: why it is done, for the audit.
+type because struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// refusal is the body of an answer that is no 200.
+type refusal struct {
+	Error string `json:"error"`
+	// Outcome is unknown where the act may have been done; else nothing was.
+	Outcome string              `json:"outcome,omitempty"`
+	State   service.EngineState `json:"state,omitempty"`
+	Checks  []engineCheck       `json:"checks,omitempty"` // what was looked at, where that is why
+}
+
+// serveAPI adds the admin API to the private side.
+func (a *app) serveAPI(mux *http.ServeMux) {
+	for _, o := range operations {
+		o.serve(a, mux)
+	}
+	mux.HandleFunc("GET /admin/v1/openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(apiDocument) // a client that has gone is told nothing
+	})
+}
+
+func (o operation[Q, R]) serve(a *app, mux *http.ServeMux) {
+	mux.HandleFunc(o.method+" "+o.path, func(w http.ResponseWriter, r *http.Request) {
+		var said R
+		q, err := readQuestion[Q](r)
+		by, _ := callerOf(r.Context())
+		if err == nil {
+			err = a.may(by, o.method, o.right)
+		}
+		if err == nil {
+			said, err = o.run(a, r.Context(), q)
+		}
+		if o.method == http.MethodPost {
+			a.auditAct(by, r, q, err)
+		}
+		if err != nil {
+			answerError(w, err)
+			return
+		}
+		answerJSON(w, http.StatusOK, &said)
+	})
+}
+
+// everySigner is the pattern that one needs a right on to have it on all signers.
+const everySigner = "*"
+
+// may reports why a caller may not do something. What changes something needs a principal, where clients have one.
+func (a *app) may(by caller, method string, right access.Right) error {
+	switch {
+	case method != http.MethodGet && by.session != nil && by.session.Principal == "":
+		return &badQuestion{"who does this must be known: show an API key (--token); the admin key names nobody", http.StatusForbidden}
+	case right != 0 && !by.session.May(right, everySigner):
+		return &badQuestion{fmt.Sprintf("the right %s on all signers is missing; nothing happened", right), http.StatusForbidden}
+	}
+	return nil
+}
+
+// auditAct writes who wanted something done, why, and what came of it.
+func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
+	if !a.audit.Wants(audit.Refusals) {
+		return
+	}
+	e := audit.Entry{At: time.Now(), Event: audit.Call, Address: by.address, Method: r.Method + " " + r.URL.Path, Outcome: "ok"}
+	if by.session != nil {
+		e.Principal, e.Credential = by.session.Principal, by.session.Credential
+	}
+	if of, ok := q.(interface{ about() (string, int64, bool) }); ok {
+		e.Signer, e.Nonce, e.HasNonce = of.about()
+	}
+	if why, ok := q.(interface{ reason() string }); ok {
+		e.Why = why.reason()
+	}
+	if err != nil {
+		status, said := refusalOf(err)
+		word := strings.ToLower(strings.ReplaceAll(http.StatusText(status), " ", "_"))
+		if e.Outcome = cmp.Or(said.Outcome, word); status == http.StatusForbidden || status == http.StatusBadRequest {
+			a.audit.Refused(e)
+			return
+		}
+	}
+	a.audit.Add(e)
+}
+
+func (b because) reason() string { return b.Reason }
+
+// maxQuestion bounds the body of a request, in bytes.
+const maxQuestion = 4096
+
+// readQuestion reads what is asked. What is not known is refused: who misspelled dryRun must not find that the engine
+// was switched. The error is a badQuestion.
+func readQuestion[Q any](r *http.Request) (q Q, err error) {
+	read := readBody
+	if r.Method == http.MethodGet {
+		read = readParameters
+	}
+	text, err := read(r)
+	if err == nil {
+		err = wire.UnmarshalKnown(text, &q, "the body")
+	}
+	if _, bad := errors.AsType[*badQuestion](err); bad || err == nil {
+		return q, err
+	}
+	return q, &badQuestion{why: err.Error()}
+}
+
+// readParameters makes a JSON object of the URL's parameters.
+func readParameters(r *http.Request) ([]byte, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, errors.New("the parameters cannot be read")
+	}
+	given := map[string]string{}
+	for name, all := range values {
+		if given[name] = all[0]; len(all) > 1 {
+			return nil, fmt.Errorf("%.40s: given twice", name)
+		}
+	}
+	return json.Marshal(given)
+}
+
+// readBody reads what is not too long. A form of a page can send no JSON.
+func readBody(r *http.Request) ([]byte, error) {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // one that cannot be read is none
+	switch {
+	case kind != "application/json":
+		return nil, &badQuestion{"the Content-Type must be application/json", http.StatusUnsupportedMediaType}
+	case r.URL.RawQuery != "":
+		return nil, errors.New("the URL must have no parameters; what is asked for is said in the body")
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxQuestion))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return nil, fmt.Errorf("the body must be at most %d bytes", maxQuestion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the body cannot be read: %w", err)
+	}
+	return text, nil
+}
+
+// badQuestion is a request that cannot be served as it is. Nothing happened.
+type badQuestion struct {
+	why  string
+	code int // of HTTP; 0: 400
+}
+
+// Error implements error.
+func (e *badQuestion) Error() string { return e.why }
+
+// statusOf is the status for an error of the clients' side.
+var statusOf = map[int]int{
+	wire.CodeInvalidParams: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeConflict: http.StatusConflict,
+	wire.CodeForbidden: http.StatusForbidden, wire.CodeUnauthorized: http.StatusUnauthorized,
+}
+
+// refusalOf is what is answered for an error.
+func refusalOf(err error) (code int, said refusal) {
+	code, said.Error = http.StatusServiceUnavailable, sentenceOf(err)
+	if bad, ok := errors.AsType[*badQuestion](err); ok {
+		return cmp.Or(bad.code, http.StatusBadRequest), said
+	}
+	if refused, ok := errors.AsType[*refusedSwitch](err); ok {
+		said.State, said.Checks = refused.state, refused.checks
+		return http.StatusConflict, said
+	}
+	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); unknown {
+		said.Outcome = wire.OutcomeUnknown
+		return code, said
+	}
+	if refused, ok := errors.AsType[*wire.Error](err); ok {
+		said.Error = refused.Message
+		return cmp.Or(statusOf[refused.Code], code), said
+	}
+	return code, said
+}
+
+func answerError(w http.ResponseWriter, err error) {
+	code, said := refusalOf(err)
+	answerJSON(w, code, said)
+}
+
+func answerJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // a client that has gone is told nothing
+}
+
+// ask asks a gateway by the admin API. A refusal is an *adminRefusal.
+func (o operation[Q, R]) ask(ctx context.Context, c *adminCmd, q Q) (said R, err error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return said, err
+	}
+	path, body := o.path, bytes.NewReader(text)
+	if o.method == http.MethodGet {
+		var given map[string]string
+		if err := json.Unmarshal(text, &given); err != nil {
+			return said, err
+		}
+		values := url.Values{}
+		for name, value := range given {
+			values.Set(name, value)
+		}
+		if path, body = o.path, bytes.NewReader(nil); len(values) > 0 {
+			path += "?" + values.Encode()
+		}
+	}
+	err = c.ask(ctx, o.method, path, body, &said)
+	return said, err
+}
+
+// tell asks, and prints the answer as JSON or by table.
+func (o operation[Q, R]) tell(ctx context.Context, p *program, c *adminCmd, q Q, table func(io.Writer, *R) error) (*R, error) {
+	said, err := o.ask(ctx, c, q)
+	if err == nil {
+		err = c.print(p.stdout, &said, func(w io.Writer) error { return table(w, &said) })
+	}
+	return &said, err
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"noncegate/internal/redisdb"
+	"noncegate/nonce"
+	"noncegate/nonce/service"
+)
+
+// engineStatus is the state of the engine.
+type engineStatus struct {
+	Node      string              `json:"node"`
+	Available bool                `json:"available"`
+	Why       string              `json:"why,omitempty"` // it is not
+	State     service.EngineState `json:"state"`
+	Goal      service.EngineState `json:"goal"`
+	Number    int64               `json:"generation"`
+	Reason    string              `json:"reason"`
+	ChangedAt time.Time           `json:"changedAt,omitzero"`
+	Shards    int                 `json:"shards"`       // of the database
+	Logs      int                 `json:"shardsLogged"` // shards that have a log
+	Lost      int64               `json:"logsLost"`     // logs that the node declared lost
+	Redis     string              `json:"redis"`        // ok, or what is wrong
+	Here      []loggedShard       `json:"logsHere,omitempty"`
+	// In DUAL_WRITE: how many shards have kept up for as long as is wanted, how long that is,
+	// and those of the node that answers.
+	Rehearsed  int          `json:"shardsRehearsed,omitempty"`
+	Rehearse   string       `json:"rehearsal,omitempty"`
+	Rehearsing []rehearsing `json:"rehearsingHere,omitempty"`
+}
+
+// switchOrder switches the cluster between its engines.
+type switchOrder struct {
+	To     string `json:"to"` // performance or reliable
+	DryRun bool   `json:"dryRun,omitempty"`
+	because
+}
+
+// switchReport is the answer to it.
+type switchReport struct {
+	From   service.EngineState `json:"from"`
+	To     service.EngineState `json:"to"`
+	Checks []engineCheck       `json:"checks,omitempty"`
+	Done   bool                `json:"done"`
+	DryRun bool                `json:"dryRun,omitempty"`
+}
+
+// engineCheck is something that was looked at before a switch.
+type engineCheck struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// replayReport is what came of shipping by hand.
+type replayReport struct {
+	Shipped int `json:"shipped"` // logs of this node of which the rows have everything
+	Left    int `json:"left"`    // logs of this node of which they do not
+}
+
+// reconcileReport is what Redis has beside the rows and the memory of the node.
+type reconcileReport struct {
+	Equal       int                `json:"equal"`     // signers
+	Different   int                `json:"different"` // signers
+	Differences []engineDifference `json:"differences,omitempty"`
+	Took        string             `json:"took"`
+}
+
+// engineDifference is a signer whose records are not what rows or memory say.
+type engineDifference struct {
+	Signer string `json:"signer"`
+	What   string `json:"what"`
+	Redis  string `json:"redis"`
+	Store  string `json:"store"`
+}
+
+// refusedSwitch is a switch that is not possible now. Nothing happened.
+type refusedSwitch struct {
+	state service.EngineState // there is
+	why   string              // a sentence
+	// checks are what was looked at, where that is why.
+	checks []engineCheck
+}
+
+// Error implements error.
+func (e *refusedSwitch) Error() string { return "refused in state " + string(e.state) + ": " + e.why }
+
+// switchTargets are the words of the command line.
+var switchTargets = map[string]service.EngineState{"performance": service.StatePerformance, "reliable": service.StateReliable}
+
+const switchWords = "neither performance nor reliable"
+
+func (a *app) refusedWithoutEngine() error {
+	if err := a.errNoEngine(); err != nil {
+		return &refusedSwitch{state: service.StateReliable, why: err.Error()}
+	}
+	return nil
+}
+
+func (a *app) switchEngine(ctx context.Context, q switchOrder) (switchReport, error) {
+	to, ok := switchTargets[q.To]
+	if !ok {
+		return switchReport{}, &badQuestion{why: fmt.Sprintf("to: %q is "+switchWords, q.To)}
+	}
+	if err := a.refusedWithoutEngine(); err != nil {
+		return switchReport{}, err
+	}
+	return a.switchLogs(ctx, to, q.DryRun)
+}
+
+// engineStatus reads what there is to say now.
+func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
+	if err := a.errNoEngine(); err != nil {
+		return engineStatus{Node: a.node, State: service.StateReliable, Goal: service.StateReliable, Why: err.Error()}, nil
+	}
+	return a.loggedStatus(ctx), nil
+}
+
+// rehearsing is how far the rehearsal of a shard of the node that answers is.
+type rehearsing struct {
+	Shard   int    `json:"shard"`
+	KeptUp  string `json:"keptUp"`
+	Done    bool   `json:"done"`
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// loggedShard is a log of the node that answers.
+type loggedShard struct {
+	Shard   int    `json:"shard"`
+	Serves  bool   `json:"serves"`
+	Head    int64  `json:"head"`
+	Shipped int64  `json:"shipped"`
+	Signers int    `json:"unshippedSigners"`
+	Behind  string `json:"behind"`
+	Grant   string `json:"grant"`
+	Trouble string `json:"trouble,omitempty"`
+}
+
+func (a *app) loggedStatus(ctx context.Context) engineStatus {
+	st := a.service.Engine()
+	out := engineStatus{
+		Node: a.node, Available: true, State: st.State, Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
+		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
+	}
+	for _, sh := range st.Here {
+		l := loggedShard{
+			Shard: sh.Shard, Serves: sh.Serves, Head: sh.Head, Shipped: sh.Shipped, Signers: sh.Signers,
+			Behind: sh.Behind.Round(time.Millisecond).String(), Grant: sh.Grant.Round(time.Millisecond).String(), Trouble: sh.Trouble,
+		}
+		out.Here = append(out.Here, l)
+	}
+	if st.State == service.StateDualWrite {
+		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
+		for _, sh := range st.Rehearsing {
+			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
+		}
+	}
+	if _, err := a.redis.Check(ctx); err != nil {
+		out.Redis = sentenceOf(err)
+	}
+	return out
+}
+
+func loggedGoal(g *nonce.EngineGoal) service.EngineState {
+	if g.Performance {
+		return service.StatePerformance
+	}
+	return service.StateReliable
+}
+
+// switchLogs says which engine is wanted, after a look whether that is possible.
+func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun bool) (switchReport, error) {
+	from, _ := a.service.EngineState()
+	r := switchReport{From: from, To: to, DryRun: dryRun}
+	performance := to == service.StatePerformance
+	if performance {
+		notes, err := a.checkRedis(ctx)
+		check := engineCheck{Name: "redis", OK: err == nil, Text: strings.Join(notes, "; ")}
+		if err != nil {
+			check.Text = sentenceOf(err)
+		}
+		r.Checks = append(r.Checks, check)
+		if err != nil {
+			return r, &refusedSwitch{state: from, why: sentenceOf(err), checks: r.Checks}
+		}
+	}
+	if dryRun {
+		return r, nil
+	}
+	if _, err := a.service.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
+		return r, err
+	}
+	r.Done = true
+	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
+	return r, nil
+}
+
+// replay ships what this node's logs have.
+func (a *app) replay(context.Context, because) (r replayReport, err error) {
+	if err = a.refusedWithoutEngine(); err == nil {
+		whole, logs := a.service.Ship()
+		r = replayReport{Shipped: whole, Left: logs - whole}
+	}
+	return r, err
+}
+
+// reconcile compares Redis with the rows and with the memory of this node.
+func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error) {
+	if err := a.refusedWithoutEngine(); err != nil {
+		return reconcileReport{}, err
+	}
+	began := time.Now()
+	got, err := a.service.Reconcile(ctx)
+	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
+	for _, d := range got.Differences {
+		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
+	}
+	return r, err
+}
+
+// checkRedis looks at Redis before the performance engine is entered.
+func (a *app) checkRedis(ctx context.Context) ([]string, error) {
+	facts, err := a.redis.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	notes := make([]string, 0, len(facts.Servers))
+	for i := range facts.Servers {
+		notes = append(notes, redisNote(&facts.Servers[i]))
+	}
+	return notes, nil
+}
+
+// redisNote is what an operator should know of one server.
+func redisNote(s *redisdb.Server) string {
+	keeps := "no append-only file"
+	if s.AOF {
+		keeps = "append-only file, fsync " + s.Fsync
+	}
+	return s.Addr + ": Redis " + s.Version + ", " + s.Role + ", " + strconv.Itoa(s.Replicas) + " replicas, " + keeps + ", " + s.Policy
+}

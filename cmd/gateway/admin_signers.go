@@ -1,0 +1,318 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"noncegate/client"
+	"noncegate/nonce"
+	"noncegate/wire"
+)
+
+// signerFilters are the words of the list of signers, and what
+// they select in the store. stopped is what this node has stopped.
+var signerFilters = map[string]nonce.SignerFilter{
+	"all": nonce.AllSigners, filterGap: nonce.TroubledSigners, "unknown": nonce.UnknownSigners, "overdue": nonce.OverdueSigners,
+	"repeated": nonce.RepeatSigners, filterStopped: nonce.AllSigners,
+}
+
+const (
+	filterGap     = "gap"
+	filterStopped = "stopped"
+	filterWords   = "all, gap, unknown, overdue, repeated or stopped"
+	maxSignerList = 1000
+)
+
+// signerList is a page of signers. Next is the name to go on after; "": that
+// was all.
+type signerList struct {
+	Node    string         `json:"node"`
+	Signers []listedSigner `json:"signers"`
+	Next    string         `json:"next,omitempty"`
+	// Others: of a list of gaps, Next is of its second part.
+	Others bool `json:"others,omitempty"`
+}
+
+// listedSigner is one signer with what stands out about it. Of one that the performance
+// engine serves it is what PostgreSQL has.
+type listedSigner struct {
+	Signer         string    `json:"signer"`
+	Next           int64     `json:"next"`
+	Floor          int64     `json:"floor"`
+	Held           int64     `json:"held"`
+	Unknown        int64     `json:"unknown"`
+	Released       int64     `json:"released"`
+	LowestReleased *int64    `json:"lowestReleased,omitempty"`
+	OldestHold     time.Time `json:"oldestHold,omitzero"`
+	MaxAttempt     int64     `json:"maxAttempt,omitempty"`
+	Owner          string    `json:"owner,omitempty"`
+	Mined          *int64    `json:"mined,omitempty"` // by its chain, as far as this node, or the store, knows
+	Gap            *int64    `json:"gap,omitempty"`   // the lowest nonce that its chain has not used, where Trouble says what is wrong with it
+	Trouble        string    `json:"trouble,omitempty"`
+	Since          time.Time `json:"since,omitzero"`
+	Stopped        bool      `json:"stopped,omitempty"`
+	Unreadable     bool      `json:"unreadable,omitempty"` // what is open of it cannot be read, and is not counted
+}
+
+// signersQuestion is which signers to list.
+type signersQuestion struct {
+	Filter string `json:"filter,omitempty"` // one of signerFilters
+	After  string `json:"after,omitempty"`  // only names behind this one
+	Limit  string `json:"limit,omitempty"`  // 1 to maxSignerList; "": 100
+	Others string `json:"others,omitempty"` // true: of a list of gaps, from its second part on
+}
+
+// limitOf reads a limit of 1 to 1000.
+func limitOf(text string, otherwise int) (int, error) {
+	n, err := strconv.Atoi(cmp.Or(text, strconv.Itoa(otherwise)))
+	if err != nil || n < 1 || n > maxSignerList {
+		return 0, &badQuestion{why: fmt.Sprintf("limit: must be 1 to %d", maxSignerList)}
+	}
+	return n, nil
+}
+
+func (a *app) listSigners(ctx context.Context, asked signersQuestion) (out signerList, err error) {
+	limit, err := limitOf(asked.Limit, 100)
+	if err != nil {
+		return out, err
+	}
+	filter := cmp.Or(asked.Filter, "all")
+	q := nonce.SignersQuery{After: asked.After, Limit: limit + 1}
+	var known bool
+	if q.Filter, known = signerFilters[filter]; !known {
+		return out, &badQuestion{why: fmt.Sprintf("filter: %.40q must be %s", filter, filterWords)}
+	}
+	stopped := a.service.Stopped(maxSignerList)
+	if filter == filterStopped {
+		q.Names = append([]string{}, stopped...)
+	}
+	rows, others, err := a.figuresOf(ctx, filter, asked.Others == "true", q)
+	if err != nil {
+		return out, err
+	}
+	out = signerList{Node: a.node, Signers: []listedSigner{}}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		out.Next, out.Others = rows[limit-1].Signer, others
+	}
+	for i := range rows {
+		out.Signers = append(out.Signers, a.listed(&rows[i], slices.Contains(stopped, rows[i].Signer)))
+	}
+	return out, nil
+}
+
+// figuresOf reads a page. That of gaps has two parts: first the signers that do not move on their
+// chain, as their owners have found, and then those of no chain with a released nonce below others.
+// inOthers: the page ends in the second part.
+func (a *app) figuresOf(
+	ctx context.Context, filter string, others bool, q nonce.SignersQuery,
+) (rows []nonce.SignerFigures, inOthers bool, err error) {
+	if filter != filterGap || !others {
+		rows, err = a.store.Signers(ctx, q)
+		if filter != filterGap || err != nil || len(rows) == q.Limit {
+			return rows, false, err
+		}
+		q.After = ""
+	}
+	q.Filter = nonce.GapSigners
+	q.Limit -= len(rows)
+	more, err := a.store.Signers(ctx, q)
+	// Where the page ends with the first part, the second one begins behind the name that is named.
+	return append(rows, more...), others || len(more) > 1, err
+}
+
+func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
+	s := listedSigner{
+		Signer: f.Signer, Next: f.Next, Floor: f.Floor, Held: f.Held, Unknown: f.Unknown, Released: f.Released,
+		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped, Unreadable: f.Unreadable,
+	}
+	if w := f.Watch; w.Kind.Trouble() {
+		s.Gap, s.Trouble, s.Since = &w.Nonce, w.Kind.String(), w.SinceTime()
+	}
+	if f.LowestReleased >= 0 {
+		s.LowestReleased = &f.LowestReleased
+	}
+	if a.chains != nil {
+		s.Mined = s.Gap // the lowest nonce that is not used, while this node does not know more
+		a.chains.LookAt(f.Signer, f.Next)
+		if st, ok := a.chains.State(f.Signer); ok {
+			s.Mined = &st.Mined
+		}
+	}
+	return s
+}
+
+// signerQuestion is which signer to show.
+type signerQuestion struct {
+	Signer string `json:"signer"`
+	Limit  string `json:"limit,omitempty"` // most holds, and most of the last nonces, 1 to 1000; "": 20
+}
+
+// signerView is a signer with its newest nonces. Its parts were read one after the other,
+// so what happens meanwhile may be in one and not in another.
+type signerView struct {
+	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
+	Status wire.StatusResult `json:"status"`
+	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
+	Last   []wire.Allocation `json:"last"`  // the highest nonces, the highest first
+}
+
+// showSigner reads the figures of the signer, and then of its allocations only what they say there is.
+func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, err error) {
+	v.Holds, v.Last = []wire.Allocation{}, []wire.Allocation{}
+	limit, err := limitOf(q.Limit, 20)
+	if err != nil {
+		return v, err
+	}
+	most := int64(limit)
+	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
+		if v.Status, err = gateway.Status(ctx, q.Signer); err != nil {
+			return err
+		}
+		v.Known = v.Status.Version != 0 || v.Status.Next != 0
+		if lowest := v.Status.LowestHeld; lowest != nil {
+			page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, Status: wire.StatusHeld, From: *lowest, Limit: most})
+			if err != nil {
+				return err
+			}
+			v.Holds = page.Allocations
+		}
+		if v.Status.Next == 0 {
+			return nil
+		}
+		page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, From: max(v.Status.Next-most, 0), Limit: most})
+		if err != nil {
+			return err
+		}
+		v.Last = page.Allocations
+		slices.Reverse(v.Last)
+		return nil
+	})
+	return v, err
+}
+
+// floorOrder raises the floor of a signer.
+type floorOrder struct {
+	Signer string `json:"signer"`
+	Floor  int64  `json:"floor"`
+	because
+}
+
+func (o floorOrder) about() (signer string, n int64, has bool) { return o.Signer, o.Floor, true }
+
+func (a *app) raiseFloor(ctx context.Context, o floorOrder) (r wire.FloorResult, err error) {
+	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
+		r, err = gateway.SetFloor(ctx, o.Signer, o.Floor)
+		return err
+	})
+	return r, err
+}
+
+// markOrder is a nonce of which an operator says what became of it.
+type markOrder struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	Attempt int64  `json:"attempt,omitempty"` // a later one is left alone; 0: the current one, as it is read first
+	because
+}
+
+// markedNonce is what became of it.
+type markedNonce struct {
+	Signer  string `json:"signer"`
+	Nonce   int64  `json:"nonce"`
+	Attempt int64  `json:"attempt"`
+	Status  string `json:"status"`
+}
+
+func (o markOrder) about() (signer string, n int64, has bool) { return o.Signer, o.Nonce, true }
+
+// releaseOrder gives a nonce back that was not used.
+type releaseOrder struct {
+	markOrder
+	// Unsent: no node has a transaction that was recorded for it.
+	Unsent bool `json:"unsent,omitempty"`
+}
+
+func (a *app) releaseNonce(ctx context.Context, o releaseOrder) (markedNonce, error) {
+	return a.mark(ctx, o.markOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (r wire.MarkResult, err error) {
+		reason := cmp.Or(o.Reason, "operator")
+		if o.Unsent {
+			r, err = gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
+		} else {
+			r, err = gateway.MarkRecyclable(ctx, h, reason)
+		}
+		if err == nil && r.Status != wire.StatusReleased {
+			err = &badQuestion{fmt.Sprintf("nonce %d of %s was not given back, it is %s: a transaction of it may still be mined "+
+				"(say --unsent if no node has one), or it is below the floor", o.Nonce, o.Signer, r.Status), http.StatusConflict}
+		}
+		return r, err
+	})
+}
+
+// consumeOrder says that a nonce was used.
+type consumeOrder struct {
+	markOrder
+	TxHash string `json:"txHash,omitempty"` // the transaction that used it, if it is known
+	// Sure: it was used, although nothing shows that.
+	Sure bool `json:"sure,omitempty"`
+}
+
+func (a *app) consumeNonce(ctx context.Context, o consumeOrder) (markedNonce, error) {
+	check := o.mayLeaveAHole
+	if o.Sure || o.TxHash != "" {
+		check = nil
+	}
+	return a.mark(ctx, o.markOrder, check, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+		return gateway.MarkUsed(ctx, h, o.TxHash)
+	})
+}
+
+// mayLeaveAHole refuses a nonce of which nothing shows that it was sent with.
+func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
+	used := []string{wire.ChainMined, wire.ChainFinal, wire.ChainUsed, wire.ChainExternal}
+	if is.TxHash != "" || is.Status == wire.StatusConsumed || slices.Contains(used, is.Chain) {
+		return nil
+	}
+	instead := "Release it instead"
+	if is.Status == wire.StatusReleased {
+		instead = "It is RELEASED, and the next client is given it: leave it so"
+	}
+	return &badQuestion{fmt.Sprintf("nothing shows that nonce %d of %s was sent with: if it was not, all later transactions wait behind it "+
+		"for ever. %s, or give --tx-hash; if it was sent, say --yes", o.Nonce, o.Signer, instead), http.StatusConflict}
+}
+
+// mark marks the nonce, of the attempt that was named or of the current one, unless check, which may
+// be nil, refuses it as it is.
+func (a *app) mark(
+	ctx context.Context, o markOrder, check func(*wire.Allocation) error,
+	do func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error),
+) (is markedNonce, err error) {
+	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
+		h := client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt}
+		if h.Attempt == 0 || check != nil {
+			page, err := gateway.List(ctx, wire.ListParams{Signer: o.Signer, From: o.Nonce, Limit: 1})
+			if err != nil {
+				return err
+			}
+			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != o.Nonce {
+				return &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
+			}
+			found := &page.Allocations[0]
+			if check != nil {
+				if err := check(found); err != nil {
+					return err
+				}
+			}
+			h.Attempt = cmp.Or(h.Attempt, found.Attempt)
+		}
+		r, err := do(ctx, gateway, h)
+		is = markedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}
+		return err
+	})
+	return is, err
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"noncegate/client"
+	"noncegate/internal/access"
+)
+
+// inside is the way from the admin API to this gateway's own clients' side: what an operator does to a signer is a call
+// of that principal, with its rights, quotas, order, forwarding and audit.
+type inside struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newInside() *inside { return &inside{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+// insideTime bounds what one request to the admin API asks there, with the repeats of what is refused for a moment.
+const insideTime = 10 * time.Second
+
+// insideConn is one connection, for one request.
+type insideConn struct {
+	net.Conn
+	by caller
+}
+
+// RemoteAddr is the address of the caller.
+func (c insideConn) RemoteAddr() net.Addr { return insideAddr(c.by.address) }
+
+type insideAddr string
+
+func (insideAddr) Network() string  { return "admin" }
+func (a insideAddr) String() string { return string(a) }
+
+// Accept implements net.Listener.
+func (l *inside) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *inside) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
+
+// Addr implements net.Listener.
+func (l *inside) Addr() net.Addr { return insideAddr("") }
+
+// openInside serves the clients' side to the admin API.
+func (a *app) openInside(context.Context) error {
+	a.onStop("admin API", a.serveHTTP("admin API", a.inside, a.server, func(srv *http.Server) {
+		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, c.(insideConn).by)
+		}
+	}))
+	return nil
+}
+
+// insideFirst is an authenticator that knows the callers of the admin API.
+type insideFirst struct{ access.Authenticator }
+
+// Authenticate implements access.Authenticator.
+func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
+	if by, ok := callerOf(r.Context()); ok {
+		return by.session, nil
+	}
+	return f.Authenticator.Authenticate(r)
+}
+
+// asClient runs fn with a client that is the caller of the admin API.
+func (a *app) asClient(ctx context.Context, fn func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, insideTime)
+	defer cancel()
+	by, _ := callerOf(ctx)
+	c, err := client.Dial(ctx, "ws://127.0.0.1/ws", client.Config{
+		MaxElapsed: insideTime, OwnerConnections: -1,
+		Header: http.Header{"Origin": {"http://127.0.0.1"}}, // whatever --missing-origin says
+		NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			near, far := net.Pipe()
+			select {
+			case a.inside.conns <- insideConn{far, by}:
+				return near, nil
+			case <-a.inside.closed:
+				return nil, net.ErrClosed
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return fn(ctx, c)
+}
