@@ -114,6 +114,8 @@ func brokenRule(data []byte, err error, whole string) (field, broken string) {
 	switch semantic.GoType.Kind() {
 	case reflect.Bool:
 		return field, "must be true or false"
+	case reflect.Int64:
+		return field, "must be a whole number"
 	case reflect.String:
 		return field, "must be a string"
 	case reflect.Slice:

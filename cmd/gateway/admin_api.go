@@ -240,6 +240,9 @@ func refusalOf(err error) (code int, said refusal) {
 	}
 	if refused, ok := errors.AsType[*wire.Error](err); ok {
 		said.Error = refused.Message
+		if is := refused.Data; is != nil && is.Status != "" {
+			said.Error += fmt.Sprintf("; it is %s, attempt %d", is.Status, is.Attempt)
+		}
 		return cmp.Or(statusOf[refused.Code], code), said
 	}
 	return code, said

@@ -66,7 +66,7 @@ func TestAQuestionThatIsNotUnderstoodIsRefused(t *testing.T) {
 	a := sharded(t)
 	long := strings.Repeat(" ", maxQuestion)
 	for _, c := range []asked{
-		{"POST", "shard/move", `{"shard":"x","node":"a"}`, 400, `shard: must be a whole number without fraction or exponent`},
+		{"POST", "shard/move", `{"shard":"x","node":"a"}`, 400, `shard: must be a whole number`},
 		{"POST", "shard/move", `{"shard":4,"node":"a"}`, 404, "shard: 4 is none of the shards of this database, which are 0 to 3"},
 		{"POST", "shard/move", `{"shard":-1,"node":""}`, 404, "shard: -1 is none of the shards of this database, which are 0 to 3"},
 		{"POST", "shard/move", `{"shard":1,"node":"b"}`, 409, `node: "b" is no live node of mode worker-queue; there are a`},
@@ -213,7 +213,7 @@ func TestWhatAnOperatorSaysOfASignerIsDone(t *testing.T) {
 		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1}`, 200, ""}, `"status":"CONSUMED"`}, // its hash shows that it was sent
 		{asked{"POST", "signer/consume", `{"signer":"s","nonce":9,"sure":true}`, 404, "nothing is known of nonce 9 of s"}, ""},
 		{asked{"POST", "signer/release", `{"signer":"s","nonce":9}`, 404, "nothing is known of nonce 9 of s"}, ""},
-		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"attempt":2}`, 409, "*"}, "conflict: "},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"attempt":2}`, 409, "*"}, "conflict: the attempt is not the nonce's current one; it is HELD, attempt 1"},
 		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"reason":"lost"}`, 200, ""}, `{"signer":"s","nonce":2,"attempt":1,"status":"RELEASED"}`},
 		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2}`, 409, "*"}, "It is RELEASED, and the next client is given it"},
 		{asked{"GET", "signer?signer=s", "", 200, ""}, `"nonce":2,"status":"RELEASED","attempt":1,"reason":"lost"`},

@@ -119,7 +119,7 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 		s.MaxAttempt != 1 || s.OldestHold.IsZero() || s.Owner == "" || s.Mined != nil || s.Gap != nil || s.Stopped {
 		t.Errorf("listed %+v", s)
 	}
-	if said := signer(p, e2e.ExitFailure, "release", "treasury", "2", "--attempt=2"); !strings.Contains(said, `"reason":"conflict"`) {
+	if said := signer(p, e2e.ExitFailure, "release", "treasury", "2", "--attempt=2"); !strings.Contains(said, "conflict: ") {
 		t.Errorf("another attempt: said %s", said)
 	}
 	for args, want := range map[string]string{
