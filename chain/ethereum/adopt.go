@@ -178,7 +178,7 @@ func (f *follower) believable(ancestor int64, voters int) bool {
 }
 
 // mayBeSkipped decides whether blocks that could not be read are skipped: at once if they
-// are too many or too large, and after a few tries if nobody has anything better.
+// are too many or too large, and after a few tries if no node has anything better.
 func (f *follower) mayBeSkipped(err error, last bool) bool {
 	if err == errTooFar || errors.Is(err, ErrTooLarge) {
 		return true
@@ -246,7 +246,7 @@ func (f *follower) skip(ctx context.Context, c claim, head *chain.Head) {
 	ancestor := f.kept.Number
 	if len(theirs) > 0 { // otherwise nothing is known, and the counts tell
 		ancestor = last[len(last)-1].Number - 1
-		finalStands := true // of a block that was not shown nobody knows that it was replaced
+		finalStands := true // a block that was not shown counts as in place
 		for _, b := range theirs {
 			if f.canon.has(b.Number, b.Hash) {
 				ancestor = max(ancestor, b.Number)

@@ -236,5 +236,6 @@ func (n *node) shrinkBatch(refused int, why error) {
 	if said { // it is the same limit that is found again and again
 		level = slog.LevelDebug
 	}
-	n.log.Log(context.Background(), level, "node refuses requests of several calls; it gets smaller ones", "refused", refused, "now", size, "error", why)
+	n.log.Log(context.Background(), level, "node refuses requests of several calls; it gets smaller ones",
+		"refused", refused, "now", size, "error", why)
 }

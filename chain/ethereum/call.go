@@ -14,7 +14,7 @@ import (
 // callTries is how many nodes a call is given to, if the first do not answer.
 const callTries = 2
 
-// Call asks a node on behalf of somebody else, for a method that only reads: where a node
+// Call asks a node on behalf of a client, for a method that only reads: where a node
 // does not answer, another one is asked the same. Calls go to one node as long as that is
 // up, on the chain's branch and not behind, so that one caller does not see the chain go
 // back and forth. Which methods may be called is the caller's to say. The call waits for a
@@ -46,7 +46,7 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 			return nil, nil, err
 		}
 		last = fmt.Errorf("%s: %w", n.name, err)
-		limited = limited && !n.takesOthers()
+		limited = limited && n.paused(useCalls)
 	}
 	switch {
 	case last == nil && !c.othersPaused():
@@ -61,7 +61,7 @@ func (c *Client) Call(ctx context.Context, method string, params json.RawMessage
 
 // othersPaused reports whether there is a node that could be asked, and wants fewer calls.
 func (c *Client) othersPaused() bool {
-	return slices.ContainsFunc(c.eligible(), func(n *node) bool { return !n.takesOthers() })
+	return slices.ContainsFunc(c.eligible(), func(n *node) bool { return n.paused(useCalls) })
 }
 
 // choice returns up to max nodes that others may ask and that fit, the one that calls stick
@@ -69,7 +69,7 @@ func (c *Client) othersPaused() bool {
 func (c *Client) choice(fits func(*node) bool, max int) []*node {
 	var all []*node
 	for _, n := range c.eligible() {
-		if n.takesOthers() && (fits == nil || fits(n)) {
+		if !n.paused(useCalls) && (fits == nil || fits(n)) {
 			all = append(all, n)
 		}
 	}

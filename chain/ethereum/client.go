@@ -41,13 +41,13 @@ type Client struct {
 	final   chain.Block
 	example string // an account that has sent a transaction
 	headAt  time.Time
-	sticky  *node // whom Call asked last; nil: nobody yet
+	sticky  *node // that Call asked last; nil: none yet
 }
 
 // MaxSubscriptions bounds the subscriptions of others.
 const MaxSubscriptions = 4096
 
-// New makes a Client, which asks nobody before Run. The error is a *SettingError.
+// New makes a Client, which asks no node before Run. The error is a *SettingError.
 func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, error) {
 	set, err := cfg.complete()
 	if err != nil {
@@ -119,9 +119,9 @@ func (c *Client) begin(ctx context.Context) (_ context.Context, done func(), err
 }
 
 // wake tells the follower, over a channel that holds one. It does not block.
-func wake(who chan struct{}) {
+func wake(c chan struct{}) {
 	select {
-	case who <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

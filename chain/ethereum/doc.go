@@ -19,8 +19,8 @@
 //
 // The final block is the newest that most of the nodes on the branch call final. It falls
 // only if a reorganization went below it, another block with its number is called final,
-// or all nodes are below it for several polls; Head.FinalFell then says that nobody may
-// act on this chain.
+// or all nodes are below it for several polls; Head.FinalFell then says that nothing may
+// follow from what the nodes say.
 //
 // Blocks between two heads are read one by one, up to Config.MaxBlocksBehind, and the
 // nonces that their transactions and authorizations used are told. Only types 0 to 4 are:
@@ -42,5 +42,23 @@
 // a contract says is never taken for such a wish. Memory for answers does not grow with what a
 // node sends.
 //
-// Run owns all goroutines.
+// # What it does not promise
+//
+// That a node has a transaction for good, or that none has one that no node shows: Lookup tells
+// what nodes show. Nothing is kept over a restart.
+//
+// # Goroutines and locks
+//
+// Run owns all goroutines: of each node its connections and its poller, the follower, which decides
+// what the newest and the final block are, and those of sends and subscriptions, for which it waits.
+// Client.mu and node.mu guard what their structs say. A goroutine has one of them at a time, and asks
+// no node meanwhile.
+//
+// # Files
+//
+// client.go, node.go and config.go; ask.go, call.go, pause.go and slots.go ask one node;
+// poll.go, follow.go, choose.go, judge.go, adopt.go, final.go, branches.go and block.go find the chain;
+// counts.go, start.go and lookup.go are about accounts, trust.go about what nodes may be believed;
+// send.go, tried.go and answers.go about transactions; subscribe.go about subscriptions of others,
+// announce.go about those to heads; status.go and metrics.go are for people.
 package ethereum

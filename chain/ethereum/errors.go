@@ -17,8 +17,8 @@ var (
 	ErrBusy = errors.New("too many requests to the node")
 	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
 	ErrSlowConsumer = errors.New("the consumer of a subscription is too slow")
-	// ErrSubscriptionLost ends a subscription of which events were missed that nobody
-	// can tell: the connection to its node was lost.
+	// ErrSubscriptionLost ends a subscription of which an unknown number of events was
+	// missed: the connection to its node was lost.
 	ErrSubscriptionLost = errors.New("the node's connection was lost, and events of the subscription with it")
 	// ErrTooLarge: the answer is larger than Config.MaxAnswerBytes.
 	ErrTooLarge = jsonrpc.ErrTooLarge

@@ -102,15 +102,16 @@ func (f *follower) noteLack(claims []claim, ok bool) {
 		if f.lacks++; f.lacks == fellRounds {
 			f.lacks = -1
 			c.noFinal.Store(true)
-			c.log.Warn("no node of the chain names a final block, so that floors do not follow the chain: say with --chain-finality how many blocks below the newest are final",
+			c.log.Warn("no node of the chain names a final block, so that floors do not follow the chain: "+
+				"say with --chain-finality how many blocks below the newest are final",
 				"example", "--chain-finality "+c.set.ID+"=64")
 		}
 	}
 }
 
 // allLower reports whether every node has answered, and none calls a block final that is
-// as high as one that was. A node that calls none final has no say; of one that does not
-// answer nobody knows what it would say.
+// as high as one that was. A node that calls none final has no say; what one
+// that does not answer would say is not known.
 func (f *follower) allLower(claims []claim, was chain.Block) bool {
 	return len(claims) == len(f.c.nodes) &&
 		!slices.ContainsFunc(claims, func(c claim) bool { return f.views[c.n].final.Number >= was.Number })

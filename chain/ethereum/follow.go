@@ -1,9 +1,7 @@
 package ethereum
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -40,7 +38,7 @@ type follower struct {
 	views    map[*node]*view // the last one of each node that answers
 	asked    map[*node]bool  // polled, and not heard of yet
 	rests    map[*node]*rest // nodes that failed, and are asked less often
-	reader   *node           // who shows blocks with their transactions
+	reader   *node           // that shows blocks with their transactions
 	pollRate *rate.Limiter   // of polls that announcements make
 
 	branch *branches
@@ -192,7 +190,7 @@ func (f *follower) round(ctx context.Context) {
 	}
 }
 
-// pickReader chooses who shows the newest block with its transactions: the one who did,
+// pickReader chooses the node that shows the newest block with its transactions: the one that did,
 // as long as it is as good as others.
 func (f *follower) pickReader() {
 	if f.reader.eligible() && !f.asked[f.reader] {
@@ -268,7 +266,7 @@ func (f *follower) decide(ctx context.Context) {
 }
 
 // advance adopts the newest block, if it is another one. Where its blocks cannot be read,
-// the claims of others are looked at: a block that nobody shows does not hold up one that
+// the claims of others are looked at: a block that no node shows does not hold up one that
 // is there.
 func (f *follower) advance(ctx context.Context, claims []claim, head *chain.Head) bool {
 	claims = slices.Clone(claims)
@@ -304,152 +302,4 @@ func (f *follower) publish(head chain.Head) {
 		c.log.Error("a final block is not final any more: the nodes were reset, or they lie", "final", f.final.Number)
 	}
 	f.on(head)
-}
-
-// claims returns what the nodes say the newest block is, without those that are not
-// believed.
-func (f *follower) claims() []claim {
-	var all []claim
-	for _, n := range f.c.nodes {
-		v := f.views[n]
-		if v == nil {
-			continue
-		}
-		if reason := f.absurd(v); reason != "" {
-			n.distrust(reason)
-			continue
-		}
-		n.mu.Lock()
-		moved := n.movedAt
-		n.mu.Unlock()
-		all = append(all, claim{n: n, head: v.head, stale: time.Since(moved) > silentBlocks*max(f.blockTime(), f.interval())})
-	}
-	return all
-}
-
-// absurd says why a node's newest block is not believed while others contradict it: it
-// is dated into the future, or so high that no chain grows so fast. A single node is
-// always believed.
-func (f *follower) absurd(v *view) string {
-	now := time.Now()
-	highest := f.kept.Number + int64(f.c.set.MaxBlocksBehind) + int64(max(now.Sub(f.kept.Time), 0)/f.fastest())
-	for n, other := range f.views {
-		if n == v.n {
-			continue
-		}
-		if ahead := v.head.Time.Sub(now); ahead > aheadOfTime && other.head.Time.Sub(now) <= aheadOfTime {
-			return fmt.Sprintf("its newest block %d is dated %v into the future, and that of %s is not", v.head.Number, ahead.Round(time.Second), n.name)
-		}
-		goesOn := other.head.Number >= f.kept.Number-int64(f.c.set.Lag) && other.head.Number <= highest
-		if f.kept.Hash != (chain.Hash{}) && v.head.Number > highest && goesOn {
-			return fmt.Sprintf("its newest block %d is above %d, which is the most that the chain can have come to, and %s is at %d", v.head.Number, highest, n.name, other.head.Number)
-		}
-	}
-	return ""
-}
-
-// fastest is the least time between blocks that is believed.
-func (f *follower) fastest() time.Duration {
-	if t := f.blockTime() / 2; t > 0 {
-		return max(t, 10*time.Millisecond)
-	}
-	return 100 * time.Millisecond
-}
-
-// judge tells each node whether it is on the branch that counts and how far behind.
-func (f *follower) judge(claims []claim) {
-	for _, c := range claims {
-		h := c.head.Block
-		on := f.canon.has(h.Number, h.Hash) || lookBack(f.branch.at).onChain(f.kept, h) || lookBack(f.branch.at).onChain(h, f.kept)
-		lag := max(f.kept.Number-h.Number, 0)
-		if !on && lag > int64(f.c.set.Lag) {
-			on = true // so far behind that nobody knows, and not asked for that
-		}
-		c.n.place(on, lag)
-	}
-}
-
-// distrust notes that the node's newest block is not believed.
-func (n *node) distrust(reason string) {
-	n.mu.Lock()
-	was := n.distrusted
-	n.distrusted, n.onBranch, n.lag = true, false, 0
-	n.noteLocked(fmt.Errorf("not believed: %s", reason))
-	n.mu.Unlock()
-	if !was {
-		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
-		n.log.Warn("node is not believed", "reason", reason)
-	}
-}
-
-// place notes where the node's newest block is.
-func (n *node) place(onBranch bool, lag int64) {
-	n.mu.Lock()
-	was, wasLag := n.onBranch, n.lag
-	n.distrusted, n.onBranch, n.lag = false, onBranch, lag
-	number := n.head.Number
-	n.mu.Unlock()
-	maxLag := int64(n.c.set.Lag)
-	switch {
-	case was && !onBranch:
-		n.c.m.disagreements.WithLabelValues(disagreeHead).Inc()
-		n.log.Warn("node is on another branch and is not asked", "head", number)
-	case wasLag <= maxLag && lag > maxLag:
-		n.log.Warn("node is behind and is not asked", "head", number, "blocks", lag)
-	}
-}
-
-// noteExample keeps an account that has sent a transaction, for probes.
-func (c *Client) noteExample(uses []chain.Use) {
-	for _, u := range uses {
-		if !u.Unread && !u.Authorization {
-			c.mu.Lock()
-			c.example = u.Account
-			c.mu.Unlock()
-			return
-		}
-	}
-}
-
-// voters is how many nodes have the claim's block above or below their own.
-func (f *follower) voters(claims []claim, of claim) (n int) {
-	at := lookBack(f.branch.at)
-	for _, c := range claims {
-		if at.onChain(of.head.Block, c.head.Block) || at.onChain(c.head.Block, of.head.Block) {
-			n++
-		}
-	}
-	return n
-}
-
-// agree finds the newest block that two nodes have, and reports whether it is another one.
-func (f *follower) agree(claims []claim) bool {
-	was := f.agreed
-	if !f.c.Several() {
-		f.agreed = f.kept
-		return f.agreed != was
-	}
-	at := lookBack(f.branch.at)
-	var have []chain.Block
-	for _, c := range claims {
-		h := c.head.Block
-		switch {
-		case c.n.wrong(aboutFinal):
-		case h.Number <= f.kept.Number && (f.canon.has(h.Number, h.Hash) || at.onChain(f.kept, h)):
-			have = append(have, h)
-		case h.Number > f.kept.Number && at.onChain(h, f.kept):
-			have = append(have, f.kept)
-		}
-	}
-	stands := f.canon.has(was.Number, was.Hash)
-	if !stands {
-		f.agreed = chain.Block{}
-	}
-	if len(have) >= 2 {
-		slices.SortFunc(have, func(a, b chain.Block) int { return cmp.Compare(b.Number, a.Number) })
-		if !stands || have[1].Number > was.Number {
-			f.agreed = have[1]
-		}
-	}
-	return f.agreed != was
 }

@@ -238,7 +238,8 @@ func decodeGlimpse(result []byte, ask chain.Ask, chainID uint64) (g glimpse, err
 	case slices.Contains(ask.Claims, use.Tx):
 		return g, nil
 	default:
-		return g, fmt.Errorf("the transaction %v is of %s with nonce %d, asked for was %s with %d", use.Tx, use.Account, use.Nonce, ask.Account, ask.Nonce)
+		return g, fmt.Errorf("the transaction %v is of %s with nonce %d, asked for was %s with %d",
+			use.Tx, use.Account, use.Nonce, ask.Account, ask.Nonce)
 	}
 	g = glimpse{seen: chain.Pooled, tx: use.Tx, offer: t.offer()}
 	if t.BlockHash == "" {

@@ -88,7 +88,8 @@ func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 		return v
 	}
 	m := &metrics{
-		requests: counters("requests_total", "Calls to nodes of the chain, by what became of them. A batch has several.", "node", "method", "result"),
+		requests: counters("requests_total",
+			"Calls to nodes of the chain, by what became of them. A batch has several.", "node", "method", "result"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "noncegate_chain_request_seconds", Help: "How long requests to nodes of the chain took. A batch is one.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),

@@ -90,6 +90,3 @@ func (n *node) relax(u use) {
 		p.pace.Reset()
 	}
 }
-
-// takesOthers reports whether the node may be asked for what others want.
-func (n *node) takesOthers() bool { return !n.paused(useCalls) }

@@ -128,7 +128,7 @@ func (n *node) readFinal(c *jsonrpc.Call, head *block) chain.Block {
 	return b.Block
 }
 
-// probeCall asks for the count at a block that nobody has. Nodes that know EIP-1898
+// probeCall asks for the count at a block that no node has. Nodes that know EIP-1898
 // refuse it for that; others refuse its form, or ignore the hash and answer for the
 // newest block.
 func probeCall() *jsonrpc.Call {

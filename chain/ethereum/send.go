@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/big"
 	"net/http"
+	"slices"
 	"time"
 
 	"noncegate/chain"
@@ -19,7 +20,7 @@ import (
 // Codes of answers that no node gave. They are those of JSON-RPC.
 const (
 	codeInvalid = -32602 // the transaction cannot be read
-	codeUnknown = -32603 // nobody knows what became of it
+	codeUnknown = -32603 // what became of it is not known
 )
 
 // OtherChainError refuses a transaction that is signed for another chain.
@@ -66,8 +67,8 @@ type reply struct {
 }
 
 // Send implements chain.Chain. The first node that has the transaction settles the
-// verdict; the others get it all the same, and Run waits for that. Who stops waiting
-// does not stop the sending.
+// verdict; the others get it all the same, and Run waits for that. A caller that stops
+// waiting does not stop the sending.
 func (c *Client) Send(ctx context.Context, raw []byte) chain.Verdict {
 	v := c.send(ctx, raw)
 	c.m.answers.WithLabelValues(v.Class.String()).Inc()
@@ -111,7 +112,7 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 	nodes := c.nodes
 	all, answered := make([]reply, len(nodes)), make(chan int, len(nodes))
 	text := "0x" + hex.EncodeToString(raw)
-	anyway := c.allBackOff()
+	anyway := !slices.ContainsFunc(nodes, func(n *node) bool { return !n.paused(useSends) }) // all want fewer, and are asked all the same
 	for i, n := range nodes {
 		c.calls.Go(func() {
 			all[i] = n.send(ctx, tx, text, anyway)
@@ -133,17 +134,6 @@ func (c *Client) toAll(ctx context.Context, tx chain.Tx, raw []byte, have chan s
 	return combine(all, c.tried.before(tx.Hash), c.tried.underWay(tx.Hash))
 }
 
-// allBackOff reports whether there is no node that may be asked right away: then they
-// get a transaction anyway.
-func (c *Client) allBackOff() bool {
-	for _, n := range c.nodes {
-		if !n.paused(useSends) {
-			return false
-		}
-	}
-	return true
-}
-
 // send gives the transaction to the node. anyway: also if it wants to be left alone.
 func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) reply {
 	a := reply{n: n}
@@ -162,7 +152,8 @@ func (n *node) send(ctx context.Context, tx chain.Tx, raw string, anyway bool) r
 	case call.Err != nil:
 		a.refusal = call.Err
 		if a.grade = n.c.table.grade(call.Err); !a.known {
-			n.log.Warn("a node's answer to a transaction is not in the table; its outcome is unknown", "code", call.Err.Code, "message", call.Err.Message)
+			n.log.Warn("a node's answer to a transaction is not in the table; its outcome is unknown",
+				"code", call.Err.Code, "message", call.Err.Message)
 		}
 	default:
 		a.class, a.err = readSent(call.Result, tx)
@@ -312,7 +303,7 @@ type usedBy struct {
 }
 
 // whoUsed returns which transaction used the nonce of tx, as JSON: tx itself, if a block
-// has it, or else another one. nil: nobody knows.
+// has it, or else another one. nil: that is not known.
 func (c *Client) whoUsed(ctx context.Context, tx chain.Tx) []byte {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {

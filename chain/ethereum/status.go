@@ -37,7 +37,7 @@ type NodeStatus struct {
 	LastError string
 }
 
-// Status returns what is known now. It asks nobody.
+// Status returns what is known now. It asks no node.
 func (c *Client) Status() Status {
 	c.mu.Lock()
 	s := Status{Head: c.head, Final: c.final, HeadAt: c.headAt}

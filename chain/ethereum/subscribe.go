@@ -26,7 +26,7 @@ const (
 )
 
 // Subscribe opens a subscription (eth_subscribe) with params at a node over WebSocket, on
-// behalf of somebody else. It keeps params, which must not be changed. on gets each event,
+// behalf of a client. It keeps params, which must not be changed. on gets each event,
 // one at a time. ended is called once with the reason if the subscription ends by itself:
 // ErrSlowConsumer when events wait that on does not take, ErrSubscriptionLost, ErrClosed, or
 // an error that wraps
@@ -36,11 +36,13 @@ const (
 // When the connection to the node is lost, or the node falls behind, subscriptions to
 // newHeads, newPendingTransactions and syncing go on at another node or after it is back:
 // heads show a gap by the hash of their parent, and the others promise no completeness.
-// Those to logs end, because nobody could tell which ones are missing.
+// Those to logs end, because it could not be told which ones are missing.
 //
 // Without an error and a refusal the subscription is open. The error is ErrBusy, when
 // there are too many subscriptions, or as of Call.
-func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (unsubscribe func(), refusal *RPCError, err error) {
+func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (
+	unsubscribe func(), refusal *RPCError, err error,
+) {
 	select {
 	case c.subs <- struct{}{}:
 	default:
@@ -74,7 +76,7 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 	return s.unsubscribe, nil, nil
 }
 
-// subscription is one of somebody else. Its goroutine delivers events and keeps it open.
+// subscription is one of a client. Its goroutine delivers events and keeps it open.
 type subscription struct {
 	c      *Client
 	params json.RawMessage
@@ -277,7 +279,7 @@ func (s *subscription) again(ctx context.Context, reason error) error {
 	}
 }
 
-// resumable reports whether missed events do no harm that nobody could notice.
+// resumable reports whether a client can notice events that it missed, or was promised none.
 func (s *subscription) resumable() bool {
 	var params []wire.Raw
 	var kind string

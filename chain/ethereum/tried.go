@@ -13,8 +13,8 @@ import (
 const maxTried = 1 << 16
 
 // tried remembers transactions that a node may have because an earlier try was accepted,
-// or nobody knows what became of it. It forgets with the process; what must be known for
-// longer is in the store of whoever sends.
+// or what became of it is not known. It forgets with the process; what must be known for
+// longer is in the store of the sender.
 type tried struct {
 	marked *lru.Cache[chain.Hash, struct{}]
 
@@ -23,10 +23,7 @@ type tried struct {
 }
 
 func newTried(size int) *tried {
-	marked, err := lru.New[chain.Hash, struct{}](size)
-	if err != nil {
-		panic(err) // a size below 1, which nobody asks for
-	}
+	marked, _ := lru.New[chain.Hash, struct{}](size) // fails for a size below 1 alone
 	return &tried{open: map[chain.Hash]int{}, marked: marked}
 }
 
