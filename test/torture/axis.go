@@ -82,16 +82,16 @@ func (o Options) ForSeed(seed uint64) Plan {
 // its monotonic one, is ahead of the system's. Without it the clock is right.
 const clockEnv = "TORTURE_CLOCK_OFFSET"
 
-//go:embed testdata/tracingvfs.go
-var tracingVFS string
+//go:embed testdata/forgetfulvfs.go
+var forgetfulVFS string
 
-// patches are what a gateway has for the sake of the runs of an axis, also one that is right: a clock that may be wrong, or a traced
-// disk. On a file it also writes the log of SQLite back every 50 pages, so that a run of a second crashes in and between many
+// patches are what a gateway has for the sake of the runs of an axis, also one that is right: a clock that may be wrong, or a
+// disk that forgets what was not synced. On a file it also writes the log of SQLite back every 50 pages, so that a run of a second crashes in and between many
 // checkpoints; the product's 8192 pages are never reached in it.
 func (a Axis) patches() []gateway.Patch {
 	if a.File {
-		traced := append(slices.Clone(plantNamed("traced disk").Patches), gateway.Patch{File: "nonce/sqlite/tracingvfs.go", New: tracingVFS})
-		return append(traced, plantNamed("busy checkpoints").Patches...)
+		forgets := append(slices.Clone(plantNamed("forgetful disk").Patches), gateway.Patch{File: "nonce/sqlite/forgetfulvfs.go", New: forgetfulVFS})
+		return append(forgets, plantNamed("busy checkpoints").Patches...)
 	}
 	return plantNamed("wrong clock").Patches
 }

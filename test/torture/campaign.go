@@ -78,7 +78,6 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 	return report(cfg.Out, runs), nil
 }
 
-// one does the run of a seed.
 func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	p := cfg.ForSeed(seed)
 	p.Dir = cfg.Dir
@@ -95,7 +94,6 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	return done{seed, names(p.Faults), r}, nil
 }
 
-// report sums up and returns the number of runs that failed.
 func report(w io.Writer, runs []done) (failed int) {
 	var all history.Report
 	perFault, reasons := make(map[string]int), make(map[string]int)

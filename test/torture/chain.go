@@ -143,7 +143,6 @@ func (c *chainSide) mine() {
 	c.show()
 }
 
-// back is the block that is so many below another.
 func back(b *fakenode.Block, by int64) *fakenode.Block {
 	for ; by > 0 && b.Parent != nil; by-- {
 		b = b.Parent

@@ -116,7 +116,7 @@ func (c *cluster) startServers(ctx context.Context) (err error) {
 		return err
 	}
 	if c.File {
-		c.file, err = newFileSide(c.room.Dir(), c.Seed)
+		c.file, err = newFileSide(c.room.Dir())
 		return err
 	}
 	if c.database, err = c.Postgres.CreateDatabase(ctx); err != nil {
@@ -212,7 +212,6 @@ func proxied(addr, url string) (p *pgtest.Proxy, through string, err error) {
 	return p, through, err
 }
 
-// close ends what is left and drops the database.
 func (c *cluster) close() (err error) {
 	for _, n := range c.nodes {
 		err = errors.Join(err, n.close())

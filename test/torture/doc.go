@@ -18,8 +18,8 @@
 // failed run left. [Planted] builds gateways that are known to be wrong and has runs until one notices; a checker that finds
 // nothing in those says nothing about the others.
 //
-// Nothing here is part of the gateway: its faults come from outside, and what is planted, is wrong about its clock or traces its
-// disk is compiled in by go build -overlay from copies of the sources with checked replacements ([gateway.Patch]).
+// Nothing here is part of the gateway: its faults come from outside, and what is planted, is wrong about its clock or forgets what
+// was not synced is compiled in by go build -overlay from copies of the sources with checked replacements ([gateway.Patch]).
 //
 // Everything started here ends with the process that started it (packages guarded and pgtest),
 // and a run waits for all of its goroutines.

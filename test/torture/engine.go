@@ -103,7 +103,6 @@ const engineTriggers = `
 	CREATE VIEW torture_mended AS SELECT r.*, b.epoch AS was, greatest(b.next_nonce, b.ceiling) AS doubtful
 		FROM torture_log, jsonb_populate_record(NULL::signer, new) r, jsonb_populate_record(NULL::signer, old) b WHERE kind = 'mended';`
 
-// close ends the servers.
 func (r *redisSide) close() (err error) {
 	for _, s := range append(r.others, r.server, r.replica) {
 		if s != nil {
@@ -202,7 +201,6 @@ func (c *cluster) awaitEngine(ctx context.Context, to string, is func(*engineSta
 	})
 }
 
-// up brings the cluster to PERFORMANCE.
 func (c *cluster) up(ctx context.Context) error {
 	return c.awaitEngine(ctx, "performance", func(s *engineState) bool { return s.State == "PERFORMANCE" })
 }

@@ -111,7 +111,6 @@ func FaultsNamed(names ...string) ([]Fault, error) {
 	return found, nil
 }
 
-// names are those of faults, as runs are called.
 func names(faults []Fault) string {
 	all := make([]string, len(faults))
 	for i := range faults {
@@ -126,19 +125,16 @@ type breaker struct {
 	rnd *rand.Rand
 }
 
-// note writes down what is done now.
 func (b *breaker) note(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.h.Faults = append(b.h.Faults, fmt.Sprintf("%8v ", time.Since(b.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
-// between is a random time from least to most.
 func (b *breaker) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(b.rnd.Int64N(int64(most-least)+1))
 }
 
-// ttls is a random time from least to most lease lengths.
 func (b *breaker) ttls(least, most float64) time.Duration {
 	return b.between(time.Duration(least*float64(leaseTTL)), time.Duration(most*float64(leaseTTL)))
 }

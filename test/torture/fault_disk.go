@@ -3,14 +3,17 @@
 package torture
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,51 +23,135 @@ import (
 
 // fileSide is the disk under a gateway on SQLite.
 //
-// A kill alone cannot show a missing fsync, because the operating system keeps what the process wrote. So the gateway is built with one
-// more file (testdata/tracingvfs.go), which stands between SQLite and the file system and writes down every change of a file and every
-// sync. From this trace a [disk] knows what a loss of power would certainly leave, and makes an image in which any part of the rest
-// survives, in any order, torn, with rubbish; the gateway starts on it. What was answered before must be in it.
+// A kill alone cannot show a missing sync, because the operating system keeps what the process wrote. So the gateway is built with one more
+// file (testdata/forgetfulvfs.go), which stands between SQLite and the file system and keeps beside each file a twin that has only what was
+// synced. A loss of power leaves the twins, and in them any part of what the files have beyond: in any order, torn, with rubbish; the
+// gateway starts on that. What was answered before must be in it.
 //
-// It assumes what SQLite does of the disk: a sync that succeeded holds, and a write harms no byte beside those written.
-type fileSide struct {
-	room     string
-	disk     *disk
-	followed int // traces, of the starts of the node in their order
-}
+// It assumes what SQLite does of the disk: a sync that succeeded holds, for the name of a new file too, and a write harms no byte beside
+// those written.
+type fileSide struct{ room string }
 
-// newFileSide makes an empty disk below a folder.
-func newFileSide(room string, seed uint64) (*fileSide, error) {
-	s := &fileSide{room: room, disk: newDisk(nil, rand.New(rand.NewPCG(seed, 4000)))}
-	return s, os.Mkdir(s.store(), 0o700)
+func newFileSide(room string) (*fileSide, error) {
+	s := &fileSide{room: room}
+	return s, errors.Join(os.Mkdir(s.store(), 0o700), os.Mkdir(s.safe(), 0o700))
 }
 
 func (s *fileSide) store() string    { return filepath.Join(s.room, "store") }
+func (s *fileSide) safe() string     { return filepath.Join(s.room, "safe") } // the twins
 func (s *fileSide) database() string { return filepath.Join(s.store(), "store.db") }
 func (s *fileSide) control() string  { return filepath.Join(s.room, "control") } // tells the disk to be full or to fail
-func (s *fileSide) trace(start int) string {
-	return filepath.Join(s.room, fmt.Sprintf("%d.trace", start))
+
+func (s *fileSide) env() []string {
+	return []string{"TORTURE_DISK_SAFE=" + s.safe(), "TORTURE_DISK_CONTROL=" + s.control()}
 }
 
-// env has the n-th start of a gateway traced.
-func (s *fileSide) env(start int) []string {
-	return []string{"TORTURE_DISK_TRACE=" + s.trace(start), "TORTURE_DISK_CONTROL=" + s.control()}
+// weather is what a loss of power does to what was not synced.
+type weather struct {
+	keep    float64 // how likely one of its sectors survives
+	sector  int     // bytes
+	tear    bool    // one that survives may do so in part
+	rubbish bool    // what did not survive beyond the old end of the file is rubbish, not zero
+	inOrder bool    // what survives is the beginning of it all, cut at any byte: a torn tail
 }
 
-// follow has the disk know of all starts of the gateway so far, which has ended.
-func (s *fileSide) follow(starts int) error {
-	for ; s.followed < starts; s.followed++ {
-		if err := s.disk.follow(s.trace(s.followed + 1)); err != nil {
-			return err
+func anyWeather(r *rand.Rand) weather {
+	return weather{
+		keep:   []float64{0, 0.1, 0.5, 0.9, 1}[r.IntN(5)],
+		sector: []int{512, 4096}[r.IntN(2)], tear: r.IntN(3) == 0, rubbish: r.IntN(2) == 0,
+	}
+}
+
+// tornEnd is what a kill leaves of a log whose last pages the disk did not get.
+func tornEnd(r *rand.Rand) weather {
+	return weather{keep: 1, sector: 4096, inOrder: true, rubbish: r.IntN(2) == 0}
+}
+
+// crash leaves of the files and their twins what a loss of power does; alike, for all of that is on the disk. Of a file that was made, or
+// deleted, and not synced since, chance decides whether it is there.
+func (s *fileSide) crash(w weather, r *rand.Rand) error {
+	files, err := readAll(s.store())
+	twins, failed := readAll(s.safe())
+	image := make(map[string][]byte)
+	for _, name := range slices.Sorted(maps.Keys(twins)) { // the order matters to r
+		if file, there := files[name]; there {
+			image[name] = w.survives(twins[name], file, r)
+		} else if r.IntN(2) == 0 {
+			image[name] = twins[name]
 		}
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if _, known := twins[name]; !known && r.IntN(2) == 0 {
+			image[name] = w.survives(nil, files[name], r)
+		}
+	}
+	return errors.Join(err, failed, writeAll(s.store(), image), writeAll(s.safe(), image))
 }
 
-// crash puts what a loss of power leaves in place.
-func (s *fileSide) crash(w weather, r *rand.Rand) error {
-	image := s.disk.crash(w, r)
-	s.disk = newDisk(image, r)
-	return save(image, s.store())
+// readAll reads the files of a folder that hold what is stored.
+func readAll(dir string) (map[string][]byte, error) {
+	files := make(map[string][]byte)
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), "-shm") || strings.HasSuffix(e.Name(), ".lock") {
+			continue // made again by each start
+		}
+		content, failed := os.ReadFile(filepath.Join(dir, e.Name()))
+		files[e.Name()], err = content, errors.Join(err, failed)
+	}
+	return files, err
+}
+
+func writeAll(dir string, files map[string][]byte) error {
+	err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700))
+	for name, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	return err
+}
+
+// survives is a file after a loss of power: what was synced of it, and of what it was then any part.
+func (w weather) survives(synced, file []byte, r *rand.Rand) []byte {
+	content := slices.Clone(synced)
+	if len(file) < len(content) && r.Float64() < w.keep {
+		content = content[:len(file):len(file)]
+	}
+	hit := slices.Repeat([]bool{true}, len(content))
+	fill := func(n int) {
+		n = max(0, n-len(content))
+		content, hit = append(content, make([]byte, n)...), append(hit, make([]bool, n)...)
+	}
+	first, cut := len(file), len(file) // of what is not synced
+	for i := range file {
+		if i >= len(content) || content[i] != file[i] {
+			first = i
+			break
+		}
+	}
+	if w.inOrder {
+		cut = first + r.IntN(len(file)-first+1)
+	}
+	for at := first - first%w.sector; at < cut; at += w.sector {
+		piece := file[at:min(at+w.sector, cut)]
+		switch {
+		case at+len(piece) <= len(content) && bytes.Equal(piece, content[at:at+len(piece)]), r.Float64() >= w.keep:
+			continue
+		case w.tear && r.IntN(4) == 0:
+			piece = piece[:r.IntN(len(piece)+1)]
+		}
+		fill(at + len(piece))
+		copy(content[at:], piece)
+		copy(hit[at:], slices.Repeat([]bool{true}, len(piece)))
+	}
+	if r.IntN(2) == 0 { // the length was on the disk before the content
+		fill(len(file))
+	}
+	for i := range content {
+		if w.rubbish && !hit[i] {
+			content[i] = byte(r.Uint32())
+		}
+	}
+	return content
 }
 
 // An ending is a way for the gateway of a file to end; what still runs then is killed.
@@ -128,15 +215,12 @@ func failSyncAndLosePower(ctx context.Context, b *breaker) error {
 	return nil
 }
 
-// endOnDisk ends the gateway and starts it again on what is left. Without a loss of power the operating system writes everything.
+// endOnDisk ends the gateway and starts it again on what is left, which without a loss of power is all that it wrote.
 func (b *breaker) endOnDisk(ctx context.Context, end ending, left func(*rand.Rand) weather) error {
 	n := b.nodes[0]
 	b.note("the gateway ends")
 	err := end(ctx, b, n)
 	n.end(syscall.SIGKILL)
-	if err == nil {
-		err = b.file.follow(n.starts)
-	}
 	if err == nil && left != nil {
 		w := left(b.rnd)
 		b.note("what was not synced is lost: %+v", w)

@@ -29,7 +29,6 @@ func killRedis(ctx context.Context, b *breaker) error {
 	return err
 }
 
-// emptyRedis deletes all keys.
 func emptyRedis(ctx context.Context, b *breaker) error {
 	b.redis(ctx, "FLUSHALL", b.engineRedis.server, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	return nil

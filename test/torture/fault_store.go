@@ -340,7 +340,6 @@ func stepClockBack(ctx context.Context, b *breaker) error {
 	return b.setClock(ctx, 0)
 }
 
-// exec runs statements.
 func (b *breaker) exec(ctx context.Context, sql string) error {
 	_, err := b.db.Exec(ctx, sql)
 	return err
@@ -399,10 +398,8 @@ type way struct {
 	cut  func(*pgtest.Proxy)
 }
 
-// someWay draws one.
 func (b *breaker) someWay() way { return []way{refusing, silent, silent}[b.rnd.IntN(3)] }
 
-// parted cuts connections for a time.
 func (b *breaker) parted(ctx context.Context, d time.Duration, w way, who, from string, proxies ...*pgtest.Proxy) error {
 	heal := b.part(w, who, from, proxies...)
 	lasts(ctx, d)

@@ -57,7 +57,7 @@ func (n *node) start(ctx context.Context) (err error) {
 		n.starts++
 		c := gateway.Config{Program: n.exe, Log: n.log(n.starts), Env: n.env, Args: append([]string{"--mode=" + n.mode()}, n.args...)}
 		if n.file != nil {
-			c.Env = slices.Concat(n.env, n.file.env(n.starts))
+			c.Env = slices.Concat(n.env, n.file.env())
 		}
 		var g *gateway.Gateway
 		if g, err = gateway.Start(ctx, n.room, c); g != nil {
@@ -80,7 +80,6 @@ func (n *node) passes(err error) bool {
 	return away && errors.Is(err, guarded.ErrEnded)
 }
 
-// log names the output of the n-th start.
 func (n *node) log(start int) string { return fmt.Sprintf("%s-%d.log", n.id, start) }
 
 func (n *node) mode() string {
@@ -132,7 +131,6 @@ func (n *node) admin() string {
 	return n.proc.Admin
 }
 
-// signal sends a signal to the process, if it runs.
 func (n *node) signal(sig syscall.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

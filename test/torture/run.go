@@ -55,7 +55,6 @@ type Result struct {
 	Kept   string   // folder of what was kept; "": nothing
 }
 
-// prepare fills in what the plan leaves open.
 func (p *Plan) prepare() error {
 	load := 6 * time.Second
 	if p.Chain {
@@ -70,7 +69,6 @@ func (p *Plan) prepare() error {
 	return nil
 }
 
-// has reports whether there is such a fault.
 func (p *Plan) has(such func(Fault) bool) bool { return slices.ContainsFunc(p.Faults, such) }
 
 // mayBeLate is how long a hold may be overdue once everything is healed.
@@ -290,7 +288,7 @@ func (c *cluster) finish(ctx context.Context) (err error) {
 	return c.finalOfPostgres(ctx)
 }
 
-// keep saves what helps to understand a run: the logs and, of a file, the traces and what is stored; a report; the history.
+// keep saves what helps to understand a run: the logs and, of a file, what is stored; a report; the history.
 func (c *cluster) keep(res *Result) error {
 	var said strings.Builder
 	fmt.Fprintf(&said, "seed %d, faults %s, %v\n\n%s\n\n", c.Seed, c.h.Name, res.Took, strings.Join(c.h.Faults, "\n"))

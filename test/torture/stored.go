@@ -94,7 +94,6 @@ func (c *cluster) finalOfFile(ctx context.Context) error {
 	return errors.Join(err, db.Close())
 }
 
-// each runs a statement and calls do for every row.
 func each(ctx context.Context, tx *sql.Tx, statement string, do func(scan func(...any) error) error) error {
 	rows, err := tx.QueryContext(ctx, statement)
 	if err != nil {

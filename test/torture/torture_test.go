@@ -158,7 +158,7 @@ func TestEveryPlantFitsTheSources(t *testing.T) {
 
 func TestLongEveryPlantCompiles(t *testing.T) {
 	for _, p := range plants() {
-		if p.Name == "traced disk" { // needs another file, and is compiled with each plant of SQLite
+		if p.Name == "forgetful disk" { // needs another file, and is compiled with each plant of SQLite
 			continue
 		}
 		if err := gateway.Compile(t.Context(), t.TempDir(), p.patches()); err != nil {

@@ -85,7 +85,6 @@ func (w *worker) repeat(ctx context.Context, think time.Duration, one func(conte
 	}
 }
 
-// one makes the next call, or a few.
 func (w *worker) one(ctx context.Context) {
 	before := len(w.calls)
 	defer func() {
@@ -123,7 +122,6 @@ func (w *worker) signer() string {
 
 func signerName(i int) string { return fmt.Sprintf("signer-%02d", i) }
 
-// hotNames are the signers that get half of the calls.
 func hotNames() (names []string) {
 	for i := range hotSigners {
 		names = append(names, signerName(i))
@@ -139,7 +137,6 @@ func (w *worker) node(signer string) *node {
 	return w.anyNode()
 }
 
-// call makes one call and follows the owner's URL.
 func (w *worker) call(ctx context.Context, call history.Call) (history.Call, bool) {
 	return w.callAt(ctx, w.node(call.Signer), call)
 }
@@ -168,7 +165,6 @@ func (w *worker) callAt(ctx context.Context, n *node, call history.Call) (histor
 	return call, false
 }
 
-// anyNode is one of the nodes.
 func (w *worker) anyNode() *node { return w.nodes[w.rnd.IntN(len(w.nodes))] }
 
 // cut decides whether the next call loses its connection before its answer.
@@ -241,7 +237,6 @@ func (w *worker) again(ctx context.Context) {
 	w.callAt(ctx, n, a.call)
 }
 
-// mark says what became of a hold of the client's own.
 func (w *worker) mark(ctx context.Context) {
 	i := w.rnd.IntN(len(w.open))
 	m := w.open[i]
