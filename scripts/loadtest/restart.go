@@ -155,7 +155,6 @@ func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyL
 	return err
 }
 
-// restart ends a gateway and starts it again.
 func (c *restartCmd) restart(ctx context.Context, p *program, n *child, dir string, began time.Time) error {
 	asked := time.Now()
 	r := result.Restarted{Gateway: n.name, At: asked.Sub(began).Seconds()}

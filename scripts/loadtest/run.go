@@ -80,7 +80,6 @@ func interruptedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// progress shows each second of a load.
 func (p *program) progress(s result.Second) {
 	p.say("%4.0f s  %8d/s  p50 %.2f  p99 %.2f ms  refused %d  failed %d", s.At+s.Seconds, s.Acknowledged, s.P50, s.P99, s.Refused, s.Failed)
 }
@@ -138,7 +137,6 @@ func (p *program) write(f *reportFlags, found any, r report.Report) (err error) 
 	return nil
 }
 
-// writeTo writes a file.
 func writeTo(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -147,7 +145,6 @@ func writeTo(path string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// writeJSON writes a value as JSON for machines and people.
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -66,7 +66,6 @@ func (p *Process) Serves() {
 	p.URL, p.Admin = p.process.URL, p.process.Admin
 }
 
-// bury ends the process and looks at what it said.
 func (p *Process) bury() {
 	expect.Check(p, p.process.Kill())
 	if log := p.Printed(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {

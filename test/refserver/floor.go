@@ -50,7 +50,6 @@ func openLog(dir string) (*durableLog, error) {
 	return l, nil
 }
 
-// add appends a request.
 func (l *durableLog) add(request []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +106,6 @@ func (l *durableLog) commit() {
 	}
 }
 
-// close ends the log and removes it.
 func (l *durableLog) close() {
 	l.mu.Lock()
 	l.closed = true

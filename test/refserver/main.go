@@ -48,7 +48,6 @@ type options struct {
 	pool     int
 }
 
-// run serves until ctx ends.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("usage: refserver echo|floor|naive|redis-incr [flags]")

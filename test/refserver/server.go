@@ -159,7 +159,6 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 	return nil, wire.Errorf(wire.CodeMethodNotFound, "a reference server knows %s and %s only", wire.MethodAllocate, wire.MethodMarkUsed)
 }
 
-// marked is the result of a mark that was taken.
 func marked(p wire.MarkUsedParams) wire.MarkResult {
 	return wire.MarkResult{Signer: p.Signer, Nonce: p.Nonce, Attempt: p.Attempt, Status: wire.StatusConsumed, TxHash: p.TxHash}
 }

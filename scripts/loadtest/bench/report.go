@@ -97,7 +97,6 @@ func passes(r *result.Run) float64 {
 	return -1
 }
 
-// told is a run in a line.
 func told(r *result.Run) string {
 	line := "VOID: " + r.Void
 	switch {
@@ -197,7 +196,6 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return t.Markdown(w)
 }
 
-// oneLine is the first line of a text, safe in a cell.
 func oneLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return strings.TrimRight(strings.ReplaceAll(line, "|", "/"), ":; ")

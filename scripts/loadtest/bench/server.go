@@ -182,7 +182,6 @@ func (a *arena) startServers(ctx context.Context, side *side, st *store) (all se
 	return all, err
 }
 
-// start starts a server and waits until it listens.
 func (a *arena) start(ctx context.Context, s *server, st *store) error {
 	log := fmt.Sprintf("%d-%s.log", a.runs, s.id)
 	if isGateway(s.kind) {
@@ -237,7 +236,6 @@ func (all servers) urls() (urls []string) {
 	return urls
 }
 
-// stop asks all servers to end, and waits.
 func (all servers) stop() error {
 	var stopping errgroup.Group
 	for _, s := range all {

@@ -87,7 +87,6 @@ func (p Pages) read(ctx context.Context, url string) (reading, error) {
 // histogram is a classic one without labels: so many observations were at most a bound, in seconds. The last bound is +Inf.
 type histogram []struct{ bound, n float64 }
 
-// histogram are the buckets of a metric.
 func (r reading) histogram(metric string) (h histogram) {
 	for name, n := range r {
 		rest, ok := strings.CutPrefix(name, metric+`_bucket{le="`)

@@ -159,7 +159,6 @@ func (n *node) take(r reading, at float64) {
 	n.lastAt = at
 }
 
-// result is what the gateway said of the measured time.
 func (n *node) result() result.Node {
 	out := result.Node{Metrics: n.url, Missing: n.missing(), Restarts: n.restarts, Memory: n.memory, Counters: map[string]float64{}}
 	for name, by := range n.grown {

@@ -113,7 +113,6 @@ func (r Report) Text(w io.Writer) error {
 	return err
 }
 
-// partOf is what is shown of a run.
 func partOf(run *result.Run) part {
 	p := part{
 		Title:  strings.TrimSpace("loadtest "+run.Command+" "+run.Name) + ", " + run.Started.UTC().Format(time.DateTime) + " UTC, " + number(run.Seconds) + " s measured",
@@ -150,7 +149,6 @@ func partOf(run *result.Run) part {
 	return p
 }
 
-// verdicts has a line for each.
 func verdicts(of string, all []result.Verdict) (lines []string) {
 	for _, v := range all {
 		mark := "pass"
@@ -165,7 +163,6 @@ func verdicts(of string, all []result.Verdict) (lines []string) {
 	return lines
 }
 
-// settings are those of the load.
 func settings(run *result.Run) Table {
 	l, pace := run.Load, "closed loop"
 	switch {
@@ -240,7 +237,6 @@ func restarts(r *result.Restart) Table {
 	return t
 }
 
-// stages are those of a gateway.
 func stages(n result.Node) Table {
 	t := Table{Head: []string{"stages of " + n.Metrics, "count", "p50", "p95", "p99", "first third", "last third", "slope/min", "grows"}}
 	for _, s := range n.Stages {
@@ -254,7 +250,6 @@ func stages(n result.Node) Table {
 	return t
 }
 
-// counters are those of a gateway that moved.
 func counters(n result.Node) Table {
 	t := Table{Head: []string{"counter", "by"}}
 	for _, name := range slices.Sorted(maps.Keys(n.Counters)) {
@@ -331,7 +326,6 @@ func number(v float64) string {
 // Fixed writes a figure with two digits.
 func Fixed(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// percent writes a share of 0 to 1.
 func percent(v float64) string { return number(100*v) + " %" }
 
 // plot is lines over the measured time.

@@ -131,7 +131,6 @@ func (c *client) loop() {
 	}
 }
 
-// first begins a closed loop.
 func (c *client) first() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +304,6 @@ func (c *client) proceedLocked(now time.Duration) {
 	}
 }
 
-// answeredLocked settles one request.
 func (c *client) answeredLocked(payload []byte, now time.Duration) error {
 	rep, err := parseReply(payload)
 	if err != nil {
@@ -339,7 +337,6 @@ func (c *client) answeredLocked(payload []byte, now time.Duration) error {
 	return nil
 }
 
-// acknowledgedLocked keeps what a result says.
 func (c *client) acknowledgedLocked(r *request, rep *reply, due time.Duration) error {
 	if r.method == Allocate {
 		holdMs, err := rep.handedOut(&r.nonceOf)

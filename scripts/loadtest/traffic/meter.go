@@ -60,7 +60,6 @@ func newMeter() *meter {
 
 func (m *meter) now() time.Duration { return time.Since(m.start) }
 
-// measure says that the measured time begins.
 func (m *meter) measure(from time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +82,6 @@ func (m *meter) figuresLocked(method Method) *figures {
 	return m.second[method]
 }
 
-// acknowledge counts a result that came at a time.
 func (m *meter) acknowledge(method Method, due, at time.Duration) {
 	m.count(due, func() { record(m.figuresLocked(method).latency, at-due) })
 }
@@ -99,7 +97,6 @@ func (m *meter) leave(due time.Duration, n int) { m.count(due, func() { m.unsent
 // arrive counts an event whose request was due then.
 func (m *meter) arrive(due, at time.Duration) { m.count(due, func() { record(m.arrived, at-due) }) }
 
-// unmatch counts an event whose request is not known.
 func (m *meter) unmatch(at time.Duration) { m.count(at, func() { m.unknown++ }) }
 
 // miss counts events that a subscriber is told it missed.
@@ -147,7 +144,6 @@ func summary(h *hdrhistogram.Histogram) result.Latency {
 	}
 }
 
-// report fills in what was counted in all seconds together.
 func (m *meter) report(r *result.Run) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -121,7 +121,6 @@ func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify,
 	return v, err
 }
 
-// read reads the watched signers through a gateway.
 func (r *Recorder) read(ctx context.Context, take func(*history.StoredSigner) error) error {
 	c, err := goclient.Dial(ctx, r.urls[0], r.access.client(goclient.Config{}))
 	if err != nil {
@@ -140,7 +139,6 @@ func (r *Recorder) read(ctx context.Context, take func(*history.StoredSigner) er
 	return nil
 }
 
-// readSigner is what a gateway says of a signer.
 func readSigner(ctx context.Context, c *goclient.Client, signer string) (*history.StoredSigner, error) {
 	status, err := c.Status(ctx, signer)
 	if err != nil {

@@ -71,7 +71,6 @@ func (l Load) Run(ctx context.Context) (*result.Run, error) {
 	return res, err
 }
 
-// open opens all connections, over the ramp-up.
 func (r *runner) open(ctx context.Context) (err error) {
 	if r.load.Subscribers > 0 {
 		r.causes = newCauses(r.meter, r.load.Subscribers)
@@ -195,7 +194,6 @@ func (r *runner) stop(why error) {
 	}
 }
 
-// result sums up after stop.
 func (r *runner) result() *result.Run {
 	res := &result.Run{
 		Command: "run", Started: r.meter.start.UTC(), Targets: r.load.URLs, Load: r.load.describe(),
@@ -231,7 +229,6 @@ type pacer struct {
 	pause    func(time.Duration)            // nil: the system's
 }
 
-// end has the loop come to its end.
 func (p *pacer) end() { p.ended.CompareAndSwap(0, max(1, int64(p.meter.now()))) }
 
 func (p *pacer) loop() {

@@ -113,7 +113,6 @@ func (a Access) client(c goclient.Config) goclient.Config {
 	return c
 }
 
-// tell tells of each second.
 func (l *SteadyLoad) tell() {
 	seconds := time.NewTicker(time.Second)
 	defer seconds.Stop()
@@ -132,7 +131,6 @@ func (l *SteadyLoad) tell() {
 // Enter says that submissions due from now on belong to a phase.
 func (l *SteadyLoad) Enter(p Phase) { l.phase.Store(int32(p)) }
 
-// submit begins the k-th submission.
 func (l *SteadyLoad) submit(k int, due time.Duration) {
 	select {
 	case l.slots <- struct{}{}:
@@ -203,7 +201,6 @@ type submission struct {
 	phase   Phase
 }
 
-// allocate asks for the nonce.
 func (s *submission) allocate(ctx context.Context) error {
 	call := s.begin(history.Call{Kind: history.Allocate, RequestID: s.id})
 	a, err := s.by.Allocate(ctx, goclient.AllocateRequest{Signer: Signer(s.account), RequestID: s.id})
@@ -214,7 +211,6 @@ func (s *submission) allocate(ctx context.Context) error {
 	return err
 }
 
-// mark says that the nonce was used.
 func (s *submission) mark(ctx context.Context) error {
 	tx := txHash(nonceOf{s.account, s.hold.Nonce, s.hold.Attempt}, int64(s.number))
 	call := s.begin(history.Call{Kind: history.MarkUsed, Nonce: s.hold.Nonce, Attempt: s.hold.Attempt, TxHash: tx})

@@ -22,7 +22,6 @@ type subscriber struct {
 	done   chan struct{}
 }
 
-// subscribe opens a subscriber.
 func (r *runner) subscribe(ctx context.Context, i int) (*subscriber, error) {
 	url := r.load.URLs[i%len(r.load.URLs)]
 	c, err := goclient.Dial(ctx, url, r.load.Access.client(goclient.Config{EventBuffer: eventBuffer, Logger: r.noticed.logger()}))
@@ -122,7 +121,6 @@ func (c *causes) caused(e event, due time.Duration) {
 	c.forgetLocked(e, entry)
 }
 
-// arrived says that a subscriber received e.
 func (c *causes) arrived(e event, at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -139,7 +139,6 @@ func field(object []byte, name string) (int64, bool) {
 	return int64(value), n > 0
 }
 
-// handedOut reads the result of an allocation.
 func (r *reply) handedOut(of *nonceOf) (holdMs int64, err error) {
 	nonce, ok1 := field(r.body, `"nonce":`)
 	attempt, ok2 := field(r.body, `"attempt":`)
@@ -151,7 +150,6 @@ func (r *reply) handedOut(of *nonceOf) (holdMs int64, err error) {
 	return holdMs, nil
 }
 
-// refusal is the reason of an error.
 func (r *reply) refusal() string {
 	_, after, _ := bytes.Cut(r.body, []byte(`"reason":"`))
 	word, _, closed := bytes.Cut(after, []byte{'"'})

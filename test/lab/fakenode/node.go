@@ -187,7 +187,6 @@ func (n *Node) intercepted() (yes bool) {
 	return yes
 }
 
-// answer answers one call after the other.
 func (n *Node) answer(m *message) (replies []reply, instead *Instead) {
 	n.mu.Lock()
 	n.batches = append(n.batches, len(m.calls))

@@ -199,7 +199,6 @@ func (w *wire) upgrade(rw http.ResponseWriter, r *http.Request) {
 	w.node.gone(s)
 }
 
-// read answers what comes over a WebSocket until it ends.
 func (w *wire) read(s *socket) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -237,7 +236,6 @@ func (w *wire) answerSocket(s *socket, data []byte) {
 	}
 }
 
-// write sends a message as it is.
 func (s *socket) write(data []byte) {
 	s.stream(func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -265,7 +263,6 @@ func (s *socket) event(subscription string, result any) {
 	}))
 }
 
-// close breaks the connection.
 func (s *socket) close() { s.ws.Close() }
 
 func (w *wire) allSockets() []*socket {

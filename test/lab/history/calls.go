@@ -61,7 +61,6 @@ func (of *nonce) releasedBefore(first, end int64, next *Call) bool {
 	})
 }
 
-// checkMarks judges the marks of one nonce that happened.
 func (s *signer) checkMarks(n int64, of *nonce) {
 	var used *Call // the first that happened
 	for _, c := range of.used {
@@ -94,7 +93,6 @@ func (s *signer) checkMarks(n int64, of *nonce) {
 	}
 }
 
-// checkRequest judges the calls of one request id.
 func (s *signer) checkRequest(id string, calls []*Call) {
 	var told []*Call // answers that differ
 	for _, c := range calls {

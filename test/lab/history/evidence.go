@@ -32,7 +32,6 @@ type evidence struct {
 
 const never = time.Duration(math.MaxInt64)
 
-// gather collects the facts.
 func (s *signer) gather() *evidence {
 	e := &evidence{of: make(map[int64][]fact), order: make(map[int64][]string), said: make(map[string]time.Duration)}
 	if s.stored != nil {
@@ -72,7 +71,6 @@ func (s *signer) gather() *evidence {
 	return e
 }
 
-// cursor fills after and before.
 func (e *evidence) cursor(top int64) {
 	e.after, e.before = make([]time.Duration, top), make([]time.Duration, top)
 	last := time.Duration(0)

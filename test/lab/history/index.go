@@ -23,7 +23,6 @@ type signer struct {
 	requests map[string][]*Call // allocates by request id
 }
 
-// wrong adds a violation.
 func (s *signer) wrong(rule Rule, format string, args ...any) { s.add(rule, s.name, format, args...) }
 
 // nonce is what a history says about one nonce of a signer, in order of Start.
@@ -39,7 +38,6 @@ type handOut struct {
 	attempt int64
 }
 
-// index sorts what a history says by signer.
 func index(h *History, r *Report, limits Limits) []*signer {
 	byName := make(map[string]*signer)
 	get := func(name string) *signer {

@@ -117,7 +117,6 @@ func (o *operations) add(st *step, from, to int64) {
 	o.ops = append(o.ops, porcupine.Operation{ClientId: len(o.ops), Input: st, Call: from, Return: to})
 }
 
-// told adds a call whose answer tells of a nonce.
 func (o *operations) told(c *Call) {
 	begun := o.mayHaveBegun(c)
 	if begun < c.Start {

@@ -69,7 +69,6 @@ func (m *machine) copy() *machine {
 	return &c
 }
 
-// at is the state of one nonce.
 func (m *machine) at(n int64) cell {
 	if n < 0 || n >= int64(len(m.rows)) {
 		return cell{}
@@ -106,7 +105,6 @@ func (m *machine) step(st *step) (bool, any) {
 // whenever is endedBy of a hand-out of which nobody knows when it was.
 func whenever(time.Duration) int64 { return math.MaxInt64 / 2 }
 
-// happened is a call whose answer was a result.
 func (m *machine) happened(c *Call, st *step) (bool, any) {
 	switch c.Kind {
 	case Allocate:
@@ -268,7 +266,6 @@ func (m *machine) shows(n int64, row cell, status, tx string) bool {
 	return row.status == status
 }
 
-// isStored reports whether the store is in this state.
 func (m *machine) isStored(s *StoredSigner) bool {
 	if m.next != s.Next || m.floor != s.Floor {
 		return false

@@ -132,7 +132,6 @@ func scramVerifier(password string) (string, error) {
 	return "SCRAM-SHA-256$1:" + b64(salt) + "$" + b64(stored[:]) + ":" + b64(key("Server Key")), err
 }
 
-// startNew starts a server for the first time.
 func (s *Server) startNew(settings []string) error {
 	return s.StartOn("could not bind", func(port int) error {
 		s.port = port
@@ -140,7 +139,6 @@ func (s *Server) startNew(settings []string) error {
 	})
 }
 
-// run runs another program of PostgreSQL to its end.
 func (s *Server) run(name string, args ...string) error {
 	p, err := s.room.Start("log", guarded.PlainEnv, append([]string{filepath.Join(s.bin, name)}, args...)...)
 	if err != nil {
@@ -247,7 +245,6 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.awaitRow(ctx, `SELECT NOT pg_is_in_recovery()`)
 }
 
-// awaitRow asks until the answer is true.
 func (s *Server) awaitRow(ctx context.Context, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -266,7 +263,6 @@ func (s *Server) awaitRow(ctx context.Context, sql string, args ...any) error {
 	}
 }
 
-// ask reads one value from the database postgres.
 func (s *Server) ask(ctx context.Context, into any, sql string, args ...any) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {

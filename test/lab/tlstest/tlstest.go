@@ -131,7 +131,6 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// serial is another number for each certificate.
 func serial() *big.Int { return big.NewInt(serials.Add(1)) }
 
 var serials atomic.Int64
