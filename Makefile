@@ -131,8 +131,8 @@ deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
 # What it says of the gateway is judged; what it says of the others is for the table.
 chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same without a gateway
 	@scripts/setup-test.sh
-	cd test/interop && $(GO) run ./soak --who gateway --report soak.json
-	cd test/interop && $(GO) run ./soak --who viem,ethers,redis --duration 3m --report soak-others.json
+	cd test/interop && $(GO) run ./soak --who gateway
+	cd test/interop && $(GO) run ./soak --who viem,ethers,redis --duration 3m
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
 	@$(call each,$(GO) mod tidy -e -diff)

@@ -22,9 +22,8 @@ import (
 	"noncegate/wire"
 )
 
-// The scenarios of testdata/chain are what happens between a wallet, the gateway and a
-// chain, a line a step. A line "STEP -> RESULT" runs the step once; "await STEP -> RESULT"
-// runs it until it has that result. # begins a comment.
+// The scenarios of testdata/chain are what happens between a wallet, the gateway and a chain, a line a step. A line "STEP -> RESULT" runs
+// the step once; "await STEP -> RESULT" runs it until it has that result. # begins a comment.
 //
 // At the gateway, for account 0 unless as=N is said:
 //
@@ -63,8 +62,7 @@ type scenario struct {
 // scenarioTime bounds the wait for what must come.
 const scenarioTime = 60 * time.Second
 
-// eventually looks until it sees what must come, by the gateway's own clock or a chain's, and
-// reports whether it did.
+// eventually looks until it sees what must come, by the gateway's own clock or a chain's, and reports whether it did.
 func eventually(look func() bool) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

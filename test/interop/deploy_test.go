@@ -54,8 +54,7 @@ func (h *installed) unitLine(key string) string {
 	return strings.TrimSpace(found[1])
 }
 
-// command is the unit's own: its program, arguments, environment file and folder, all
-// below the root.
+// command is the unit's own: its program, arguments, environment file and folder, all below the root.
 func (h *installed) command(args ...string) *exec.Cmd {
 	h.t.Helper()
 	below := strings.NewReplacer("/etc/noncegate", h.at("/etc/noncegate"), "/var/lib/noncegate", h.at("/var/lib/noncegate"))

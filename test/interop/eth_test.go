@@ -61,9 +61,8 @@ func (c *chained) dialEth(scheme string) *ethclient.Client {
 	return client
 }
 
-// mine makes a block whenever the pool has something to mine, and an empty one at the tick
-// after it, until the test ends. A client that did not find a receipt yet asks again when a
-// block comes, as one always does on a chain.
+// mine makes a block whenever the pool has something to mine, and an empty one at the tick after it, until the test ends. A client that
+// did not find a receipt yet asks again when a block comes, as one always does on a chain.
 func (c *chained) mine() {
 	again := false
 	every(c.t, 200*time.Millisecond, func() {

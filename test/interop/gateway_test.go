@@ -51,8 +51,7 @@ func TestMain(m *testing.M) {
 	}))...)
 }
 
-// gateway is a process of the program. Its methods belong to the goroutine of
-// the test.
+// gateway is a process of the program. Its methods belong to the goroutine of the test.
 type gateway struct {
 	*testenv.Gateway
 	t     *testing.T
@@ -76,8 +75,7 @@ func start(t *testing.T, flags ...string) *gateway {
 	return launch(t, "127.0.0.1:0", append(flags, store))
 }
 
-// again starts a gateway that has ended, on the same file and address: it is the
-// same node.
+// again starts a gateway that has ended, on the same file and address: it is the same node.
 func (g *gateway) again() *gateway {
 	g.t.Helper()
 	return launch(g.t, g.addr, g.flags)
@@ -135,4 +133,32 @@ func awaitNode(t *testing.T, through *ethclient.Client) {
 	if !eventually(func() bool { _, err := through.BlockNumber(t.Context()); return err == nil }) {
 		t.Fatal("the gateway does not come to know its node")
 	}
+}
+
+const signer = "eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"
+
+// object is a JSON object as a client writes it down.
+type object = map[string]any
+
+// hold is what a program would keep of an answer to nonce_allocate.
+type hold struct {
+	Nonce   uint64 `json:"nonce"`
+	Attempt uint64 `json:"attempt"`
+}
+
+// status is what a program would keep of an answer to nonce_status.
+type status struct {
+	Next     uint64 `json:"next"`
+	Held     uint64 `json:"held"`
+	Released uint64 `json:"released"`
+	Consumed uint64 `json:"consumed"`
+}
+
+// call calls a method that must succeed.
+func call[T any](t *testing.T, client *rpc.Client, method string, args ...any) (result T) {
+	t.Helper()
+	if err := client.CallContext(t.Context(), &result, method, args...); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	return result
 }

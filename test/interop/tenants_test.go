@@ -49,8 +49,7 @@ func quotaRevert() string {
 	return "0x" + hex.EncodeToString(append(code, data...))
 }
 
-// tenants is a gateway before a real node, with a key for each kind of attack and one for a
-// worker.
+// tenants is a gateway before a real node, with a key for each kind of attack and one for a worker.
 type tenants struct {
 	*gateway
 	anvil *chaintest.Anvil
@@ -223,8 +222,7 @@ func (s *tenants) mostResident() int64 {
 	return get(strconv.ParseInt(string(found[1]), 10, 64))(s.t) << 10
 }
 
-// work does what a worker does, and returns how long each part took. What does not come within
-// a minute is an error.
+// work does what a worker does, and returns how long each part took. What does not come within a minute is an error.
 func (s *tenants) work(client *ethclient.Client, nonces *rpc.Client, heads <-chan *types.Header, i int) map[string]time.Duration {
 	s.t.Helper()
 	took, began := map[string]time.Duration{}, time.Now()
@@ -259,9 +257,8 @@ func (s *tenants) work(client *ethclient.Client, nonces *rpc.Client, heads <-cha
 	return took
 }
 
-// A tenant does what it can to a gateway before a real node. The reads, sends and first
-// allocations of another one go on, it sees heads, and the gateway's memory stays within what
-// docs/sizing.md says.
+// A tenant does what it can to a gateway before a real node. The reads, sends and first allocations of another one go on, it sees heads,
+// and the gateway's memory stays within what docs/sizing.md says.
 func TestLongAHostileTenantHoldsUpNobody(t *testing.T) {
 	s := startTenants(t)
 	client, nonces := ethclient.NewClient(s.dial("worker", ethPath)), s.dial("worker", "/ws")

@@ -22,8 +22,7 @@ const (
 	blobFeeCap = 1_000_000_000   // wei
 )
 
-// Account is a key and its address. The same index is the same account on every chain
-// of this package, in every run.
+// Account is a key and its address. The same index is the same account on every chain of this package, in every run.
 type Account struct {
 	Key     *ecdsa.PrivateKey
 	Address common.Address
@@ -68,11 +67,9 @@ func (n *Node) Sign(from Account, p Payment) *types.Transaction {
 	})
 }
 
-// SignBlob makes a transaction of type 3 with one blob of zeros, in the form in which it
-// is sent (with its sidecar), and signs it. Of p it knows Nonce, To and Bump, which for
-// this type must be 100 at least to replace another. The first call of a process takes some
-// seconds: it prepares what a Sim checks blobs with, so that no call of a client waits for
-// that.
+// SignBlob makes a transaction of type 3 with one blob of zeros, in the form in which it is sent (with its sidecar), and signs it. Of p
+// it knows Nonce, To and Bump, which for this type must be 100 at least to replace another. The first call of a process takes some
+// seconds: it prepares what a Sim checks blobs with, so that no call of a client waits for that.
 func (n *Node) SignBlob(from Account, p Payment) *types.Transaction {
 	n.t.Helper()
 	if err := kzg4844.UseCKZG(false); err != nil {
@@ -95,8 +92,7 @@ func zeroBlob() *types.BlobTxSidecar {
 	return types.NewBlobTxSidecar(types.BlobSidecarVersion1, make([]kzg4844.Blob, 1), []kzg4844.Commitment{{0xc0}}, proofs)
 }
 
-// SignDelegations makes a transaction of type 4 that carries the authorizations, and
-// signs it. Of p it knows all but Value, which is 0.
+// SignDelegations makes a transaction of type 4 that carries the authorizations, and signs it. Of p it knows all but Value, which is 0.
 func (n *Node) SignDelegations(from Account, p Payment, auths ...types.SetCodeAuthorization) *types.Transaction {
 	return n.sign(from, &types.SetCodeTx{
 		ChainID: uint256.MustFromBig(n.ChainID()), Nonce: p.Nonce, To: p.To, Data: p.Data, Gas: 10 * gasLimit,

@@ -29,18 +29,15 @@ var anvilPackages embed.FS
 // anvilListens is what anvil says last when it starts.
 var anvilListens = regexp.MustCompile(`Listening on (127\.0\.0\.1:\d+)`)
 
-// Anvil is Foundry's node, a process of its own, for what is not as in go-ethereum: blocks
-// that come by themselves with every transaction, and a reorg that loses them. The chain id
-// is 31337 where no argument says otherwise. Two epochs below the head are finalized, one is
-// safe, of 32 blocks where --slots-in-an-epoch does not say otherwise; never below block 0.
+// Anvil is Foundry's node, a process of its own, for what is not as in go-ethereum: blocks that come by themselves with every
+// transaction, and a reorg that loses them. The chain id is 31337 where no argument says otherwise. Two epochs below the head are
+// finalized, one is safe, of 32 blocks where --slots-in-an-epoch does not say otherwise; never below block 0.
 //
-// The program is that of the npm package for Linux on x86-64, in the version of the lock
-// file; on other systems it is the anvil in PATH. Its methods may be called from any
-// goroutine.
+// The program is that of the npm package for Linux on x86-64, in the version of the lock file; on other systems it is the anvil in PATH.
+// Its methods may be called from any goroutine.
 type Anvil struct {
 	*Node
-	// Accounts are those that own ether at the start: 64 of NewAccounts with 1000 ether
-	// each, besides anvil's own.
+	// Accounts are those that own ether at the start: 64 of NewAccounts with 1000 ether each, besides anvil's own.
 	Accounts []Account
 	stop     func() error
 }
@@ -98,8 +95,7 @@ func newAnvil(t T, args ...string) (*Anvil, error) {
 	return a, nil
 }
 
-// Stop ends the process, and waits. It may be called twice, and is called by itself at the
-// end of the test.
+// Stop ends the process, and waits. It may be called twice, and is called by itself at the end of the test.
 func (a *Anvil) Stop() {
 	if err := a.stop(); err != nil && a.Node != nil {
 		a.t.Logf("stop anvil: %v", err)
@@ -129,8 +125,7 @@ func (a *Anvil) Commit() {
 	a.must("anvil_mine", a.Call(new(any), "anvil_mine", "0x1"))
 }
 
-// Reorg replaces the last depth blocks by as many empty ones. Their transactions are
-// nowhere after it, whatever keepTxs says.
+// Reorg replaces the last depth blocks by as many empty ones. Their transactions are nowhere after it, whatever keepTxs says.
 func (a *Anvil) Reorg(depth int, keepTxs bool) {
 	a.t.Helper()
 	a.must("anvil_reorg", a.Call(new(any), "anvil_reorg", depth, []any{}))

@@ -14,8 +14,7 @@ import (
 // Commit mines one block of what the pool can mine and makes it the head.
 func (s *Sim) Commit() { s.extend(false) }
 
-// CommitEmpty mines one block without transactions and makes it the head; the pool keeps
-// what it has.
+// CommitEmpty mines one block without transactions and makes it the head; the pool keeps what it has.
 func (s *Sim) CommitEmpty() { s.extend(true) }
 
 func (s *Sim) extend(empty bool) {
@@ -29,11 +28,10 @@ func (s *Sim) extend(empty bool) {
 // maxReorg is for how many blocks geth keeps the states that a branch may begin at.
 const maxReorg = 128
 
-// Reorg replaces the last depth blocks (128 at most) by depth+1 empty ones, in one step: no
-// client sees a head in between, and only the last of them is announced. With keepTxs the
-// transactions of the replaced blocks are back in the pool, as geth has it; without it they
-// are nowhere, for which the pool is emptied and filled again: for a moment clients may see
-// the transactions in it, or nothing, and blob transactions that waited in it are lost too.
+// Reorg replaces the last depth blocks (128 at most) by depth+1 empty ones, in one step: no client sees a head in between, and only the
+// last of them is announced. With keepTxs the transactions of the replaced blocks are back in the pool, as geth has it; without it they
+// are nowhere, for which the pool is emptied and filled again: for a moment clients may see the transactions in it, or nothing, and blob
+// transactions that waited in it are lost too.
 func (s *Sim) Reorg(depth int, keepTxs bool) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -98,8 +96,7 @@ func (s *Sim) setHead(block *types.Block) {
 	s.Settle()
 }
 
-// Finalize has the canonical block of that number be what the node calls finalized and
-// safe. It may go back, which no real chain does.
+// Finalize has the canonical block of that number be what the node calls finalized and safe. It may go back, which no real chain does.
 func (s *Sim) Finalize(number uint64) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -133,8 +130,7 @@ func (s *Sim) Drop(hashes ...common.Hash) {
 	s.forget(hashes)
 }
 
-// forget empties the pool and offers it again what it may keep: geth's pool does not let
-// a single transaction be taken out.
+// forget empties the pool and offers it again what it may keep: geth's pool does not let a single transaction be taken out.
 func (s *Sim) forget(hashes []common.Hash) {
 	s.t.Helper()
 	pool := s.eth.TxPool()

@@ -34,15 +34,13 @@ var (
 	NoAnswer = afterwards("no answer", fakenode.ErrSilent)
 	// Cut closes the connection and does not forward.
 	Cut = local("cut", &fakenode.Instead{})
-	// CutAfter forwards a call, waits for the node's answer and closes the connection
-	// without giving it.
+	// CutAfter forwards a call, waits for the node's answer and closes the connection without giving it.
 	CutAfter = afterwards("cut after", &fakenode.Instead{})
 	// NotJSON answers with a page of a proxy, status 200, and does not forward.
 	NotJSON = local("not JSON", page(http.StatusOK, nil, "<html><body>Bad gateway</body></html>"))
 	// Endless answers with a result that never ends, and does not forward.
 	Endless = Big(math.MaxInt64)
-	// RateLimited is the JSON-RPC error of a provider whose limit is exceeded; the HTTP
-	// form is Status(429).
+	// RateLimited is the JSON-RPC error of a provider whose limit is exceeded; the HTTP form is Status(429).
 	RateLimited = RPCError(-32005, "daily request count exceeded, request rate limited")
 )
 
@@ -91,8 +89,7 @@ func Status(code int) Fault { return Page(code, nil, "") }
 // Redirect answers 302 with another address and does not forward.
 func Redirect(url string) Fault { return Page(http.StatusFound, http.Header{"Location": {url}}, "") }
 
-// Big answers with a JSON-RPC result, a string, that makes the answer so many bytes long, and
-// does not forward.
+// Big answers with a JSON-RPC result, a string, that makes the answer so many bytes long, and does not forward.
 func Big(size int64) Fault {
 	return local(fmt.Sprintf("%d bytes", size), &fakenode.Instead{Status: http.StatusOK, Body: func(w io.Writer) error {
 		const begin, end = `{"jsonrpc":"2.0","id":1,"result":"0x`, `"}`
@@ -118,8 +115,7 @@ func Result(v any) Fault {
 	return Fault{"result", func(func() (json.RawMessage, error)) (any, error) { return v, nil }}
 }
 
-// Falsify forwards a call and gives the client what change makes of the node's result. An error of
-// the node stays as it is.
+// Falsify forwards a call and gives the client what change makes of the node's result. An error of the node stays as it is.
 func Falsify(name string, change func(result json.RawMessage) json.RawMessage) Fault {
 	return Fault{name, func(ask func() (json.RawMessage, error)) (any, error) {
 		result, err := ask()
@@ -133,8 +129,7 @@ func Falsify(name string, change func(result json.RawMessage) json.RawMessage) F
 // When restricts a Rule.
 type When func(*Rule)
 
-// If has the rule met only by calls with such params. The function must not call the
-// Proxy.
+// If has the rule met only by calls with such params. The function must not call the Proxy.
 func If(fits func(params []json.RawMessage) bool) When { return func(r *Rule) { r.when = fits } }
 
 // Once has the rule end with the first call that meets it.
@@ -151,8 +146,7 @@ type Rule struct {
 	met int // guarded by p.mu
 }
 
-// On has calls of a method (or All) meet a fault from now on. Where several rules fit, the
-// newest is met, and one alone.
+// On has calls of a method (or All) meet a fault from now on. Where several rules fit, the newest is met, and one alone.
 func (p *Proxy) On(method string, fault Fault, when ...When) *Rule {
 	r := &Rule{p: p, method: method, fault: fault}
 	for _, w := range when {
@@ -182,8 +176,7 @@ func (r *Rule) endLocked() {
 	r.p.rules = slices.DeleteFunc(r.p.rules, func(other *Rule) bool { return other == r })
 }
 
-// Met is how many calls have met the rule. One that is forwarded has when the node has
-// answered it.
+// Met is how many calls have met the rule. One that is forwarded has when the node has answered it.
 func (r *Rule) Met() int {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
@@ -196,7 +189,6 @@ func (r *Rule) Await(n int) {
 	poll(r.p.t, fmt.Sprintf("%d calls of %s meet %q", n, r.method, r.fault), func() bool { return r.Met() >= n })
 }
 
-// match finds the rule that a call meets, or nil.
 func (p *Proxy) match(method string, params []json.RawMessage) *Rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()

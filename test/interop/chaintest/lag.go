@@ -16,11 +16,10 @@ type view struct {
 	final  *uint64 // its finalized block, or an older one; nil: the node has no finality
 }
 
-// Lag has the node behind the proxy be one that stopped following so many blocks ago: until
-// CatchUp the block at that height is its newest. Blocks, transactions and receipts above it are
-// not there, tags mean what it knows ("pending" the newest block), what is asked at a newer block
-// is refused, and heads are kept and handed on by CatchUp. Its finalized block is not after its
-// newest. A reorg that goes below that height reaches it.
+// Lag has the node behind the proxy be one that stopped following so many blocks ago: until CatchUp the block at that height is its
+// newest. Blocks, transactions and receipts above it are not there, tags mean what it knows ("pending" the newest block), what is asked
+// at a newer block is refused, and heads are kept and handed on by CatchUp. Its finalized block is not after its newest. A reorg that
+// goes below that height reaches it.
 //
 // It returns the number of that block.
 func (p *Proxy) Lag(blocks uint64) uint64 {

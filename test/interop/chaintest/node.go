@@ -13,8 +13,7 @@ import (
 	"github.com/ethereum/go-ethereum/rpc"
 )
 
-// T is what this package needs of a *testing.T. A program that runs a chain without a
-// test gives its own; its Fatalf must not return.
+// T is what this package needs of a *testing.T. A program that runs a chain without a test gives its own; its Fatalf must not return.
 type T interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -23,10 +22,9 @@ type T interface {
 	Context() context.Context
 }
 
-// Node asks a node the way any client does, over a connection of its own that no Proxy
-// stands in front of. What the node refuses and no test expects ends the test; methods
-// that return an error return what the node said. Methods may be called from any
-// goroutine; where one calls Fatalf, testing.T's rule for goroutines holds.
+// Node asks a node the way any client does, over a connection of its own that no Proxy stands in front of. What the node refuses and no
+// test expects ends the test; methods that return an error return what the node said. Methods may be called from any goroutine; where one
+// calls Fatalf, testing.T's rule for goroutines holds.
 type Node struct {
 	t       T
 	url, ws string
@@ -67,8 +65,7 @@ func (n *Node) Send(tx *types.Transaction) error {
 	return err
 }
 
-// SendRaw sends any bytes as a transaction and returns the hash the node answered, or
-// its refusal.
+// SendRaw sends any bytes as a transaction and returns the hash the node answered, or its refusal.
 func (n *Node) SendRaw(raw []byte) (common.Hash, error) {
 	var hash common.Hash
 	err := n.Call(&hash, "eth_sendRawTransaction", hexutil.Bytes(raw))
@@ -137,8 +134,7 @@ const (
 	Mined   = "mined"
 )
 
-// Where says where the node has a transaction: Nowhere, InPool (able to be mined or
-// not) or Mined.
+// Where says where the node has a transaction: Nowhere, InPool (able to be mined or not) or Mined.
 func (n *Node) Where(hash common.Hash) string {
 	n.t.Helper()
 	_, pending, err := n.eth.TransactionByHash(n.t.Context(), hash)

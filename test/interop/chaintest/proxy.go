@@ -18,14 +18,12 @@ type Endpoint interface {
 	WS() string
 }
 
-// Proxy is a node's address on which calls go wrong as a test wants it: HTTP POST and
-// WebSockets, on a port of its own. It starts by forwarding. What a method changes holds for
-// open connections too, from the next call or notification on. Its methods may be called from
+// Proxy is a node's address on which calls go wrong as a test wants it: HTTP POST and WebSockets, on a port of its own. It starts by
+// forwarding. What a method changes holds for open connections too, from the next call or notification on. Its methods may be called from
 // any goroutine.
 //
-// It asks the node each call of a batch by itself, over HTTP. A client of a node that has gone is
-// told 502, over a WebSocket by its end. Calls that come at once may reach the node in another
-// order. Of subscriptions it serves newHeads.
+// It asks the node each call of a batch by itself, over HTTP. A client of a node that has gone is told 502, over a WebSocket by its end.
+// Calls that come at once may reach the node in another order. Of subscriptions it serves newHeads.
 type Proxy struct {
 	t     T
 	front *fakenode.Node
@@ -54,8 +52,7 @@ func StartProxy(t T, target Endpoint) *Proxy {
 	var err error
 	p.front, err = fakenode.Serve(fakenode.NewChain(time.Now(), time.Second), 0)
 	must(err)
-	// Not the test's context, which ends before the cleanups: clients that are closed by
-	// those may wait for an answer.
+	// Not the test's context, which ends before the cleanups: clients that are closed by those may wait for an answer.
 	ctx, cancel := context.WithCancel(context.Background())
 	p.ctx = ctx
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -83,8 +80,7 @@ func StartProxy(t T, target Endpoint) *Proxy {
 	return p
 }
 
-// Close ends all connections and waits. It may be called twice, and is called by itself
-// at the end of the test.
+// Close ends all connections and waits. It may be called twice, and is called by itself at the end of the test.
 func (p *Proxy) Close() { p.close() }
 
 // URL is the proxy's address for HTTP.
@@ -93,12 +89,10 @@ func (p *Proxy) URL() string { return p.front.URL() }
 // WS is the proxy's address for WebSockets.
 func (p *Proxy) WS() string { return "ws://" + p.front.Host }
 
-// Calls is how many calls of a method have come, those in batches and those that were not
-// forwarded too.
+// Calls is how many calls of a method have come, those in batches and those that were not forwarded too.
 func (p *Proxy) Calls(method string) int { return p.front.Calls(method) }
 
-// Refuse closes every connection and, until Accept, each with its next request: a node that is
-// away.
+// Refuse closes every connection and, until Accept, each with its next request: a node that is away.
 func (p *Proxy) Refuse() {
 	p.front.OnHTTP(func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) })
 	p.Disconnect()
@@ -110,8 +104,7 @@ func (p *Proxy) Accept() { p.front.OnHTTP(nil) }
 // Disconnect closes every connection; new ones are taken.
 func (p *Proxy) Disconnect() { p.front.Disconnect() }
 
-// Mute has subscriptions be answered as ever, and drops what they should bring until it is
-// called with false.
+// Mute has subscriptions be answered as ever, and drops what they should bring until it is called with false.
 func (p *Proxy) Mute(muted bool) { p.front.Mute(muted) }
 
 // answer finds out what a call meets.
@@ -135,8 +128,7 @@ func (p *Proxy) answer(method string, params []json.RawMessage, subscribe func()
 	return result, err
 }
 
-// ask asks the node. Whether the client still waits does not matter: what it sent is on its
-// way.
+// ask asks the node. Whether the client still waits does not matter: what it sent is on its way.
 func (p *Proxy) ask(method string, params []json.RawMessage) (result json.RawMessage, err error) {
 	p.mu.Lock()
 	v := p.view

@@ -23,22 +23,17 @@ var modules = []string{"eth", "net", "web3", "txpool"}
 type SimConfig struct {
 	// Accounts is how many of NewAccounts own 1000 ether at the start; 64 when 0.
 	Accounts int
-	// FinalLag has the block so many below the head finalized at every new head. With 0
-	// only Finalize moves finality.
+	// FinalLag has the block so many below the head finalized at every new head. With 0 only Finalize moves finality.
 	FinalLag uint64
 }
 
-// Sim is a node of go-ethereum in this process: its chain, its pool, its block builder
-// and its JSON-RPC server on a port of the loopback address, without peers and on an
-// empty disk in memory. What the consensus client does in a real node is done by the
-// test: blocks, branches, reorgs and finality come when it says so and never else. All
-// forks to Osaka are active from the start, EIP-7702 and blobs with them. The chain
-// begins with the genesis block, which is finalized, and an empty block 1 (before a first
-// block geth answers look-ups of unknown hashes with an error). A block's time is the real
-// one, or one second after its parent's where that is later.
+// Sim is a node of go-ethereum in this process: its chain, its pool, its block builder and its JSON-RPC server on a port of the loopback
+// address, without peers and on an empty disk in memory. What the consensus client does in a real node is done by the test: blocks,
+// branches, reorgs and finality come when it says so and never else. All forks to Osaka are active from the start, EIP-7702 and blobs
+// with them. The chain begins with the genesis block, which is finalized, and an empty block 1 (before a first block geth answers
+// look-ups of unknown hashes with an error). A block's time is the real one, or one second after its parent's where that is later.
 //
-// When a method of Sim returns, the pool has followed. Its methods may be called from
-// any goroutine, one changes the chain at a time.
+// When a method of Sim returns, the pool has followed. Its methods may be called from any goroutine, one changes the chain at a time.
 type Sim struct {
 	*Node
 	// Accounts are those that own ether at the start.
@@ -79,8 +74,7 @@ func StartSim(t T, config SimConfig) *Sim {
 	return s
 }
 
-// Stop ends the node, its connections too, and waits for it. It may be called twice, and
-// is called by itself at the end of the test.
+// Stop ends the node, its connections too, and waits for it. It may be called twice, and is called by itself at the end of the test.
 func (s *Sim) Stop() { s.stop() }
 
 // open puts the parts of a node together, in the order of ethclient/simulated.
@@ -158,8 +152,7 @@ func (s *Sim) begin() {
 	poll(s.t, "the node has indexed its first block", func() bool { return s.eth.BlockChain().TxIndexDone() })
 }
 
-// Settle waits until the pool has taken in whatever was sent and mined before. Sim does
-// so by itself for what is sent by its own methods.
+// Settle waits until the pool has taken in whatever was sent and mined before. Sim does so by itself for what is sent by its own methods.
 func (s *Sim) Settle() {
 	s.t.Helper()
 	s.settling.Lock()

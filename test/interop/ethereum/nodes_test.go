@@ -1,5 +1,4 @@
-// Package ethereum_test holds chain/ethereum against real nodes: go-ethereum's own, in
-// this process, and Foundry's anvil.
+// Package ethereum_test holds chain/ethereum against real nodes: go-ethereum's own, in this process, and Foundry's anvil.
 package ethereum_test
 
 import (
@@ -197,8 +196,7 @@ func TestATransactionIsFollowedFromTheSendingToTheBlock(t *testing.T) {
 	})
 }
 
-// refusals are what leaves nothing behind: a payment of somebody who has nothing, one without a fee, and a block
-// that nobody has.
+// refusals are what leaves nothing behind: a payment of somebody who has nothing, one without a fee, and a block that nobody has.
 func (w *world) refusals() {
 	_, v := w.send(chaintest.NewAccount(1000), chaintest.Payment{Nonce: 0})
 	w.wantClass(v, chain.Free)

@@ -117,8 +117,7 @@ func blobTx(n int, side *types.BlobTxSidecar) *types.BlobTx {
 	}
 }
 
-// sidecar has n blobs of zeros. Commitments and proofs are of no blob: neither decoder
-// looks.
+// sidecar has n blobs of zeros. Commitments and proofs are of no blob: neither decoder looks.
 func sidecar(version byte, n int) *types.BlobTxSidecar {
 	s := &types.BlobTxSidecar{Version: version, Blobs: make([]kzg4844.Blob, n)}
 	for i := range n {

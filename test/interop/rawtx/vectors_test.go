@@ -55,8 +55,7 @@ type vectorAuth struct {
 	Invalid   bool           `json:"invalid,omitempty"`
 }
 
-// readThere is what go-ethereum reads. It judges authorizations as its state transition does
-// before it looks at the state.
+// readThere is what go-ethereum reads. It judges authorizations as its state transition does before it looks at the state.
 func readThere(tx *types.Transaction, from common.Address) vector {
 	v := vector{Type: tx.Type(), From: from, Nonce: tx.Nonce(), Hash: tx.Hash(), To: tx.To(),
 		Value: tx.Value().String(), Gas: tx.Gas(), DataLen: len(tx.Data()), BlobHashes: len(tx.BlobHashes())}
@@ -129,8 +128,7 @@ func unpacked(tb testing.TB, v vector) vector {
 	return v
 }
 
-// The vectors of the decoder's own tests, by which it reads every sample, say what go-ethereum
-// says today. -update writes them.
+// The vectors of the decoder's own tests, by which it reads every sample, say what go-ethereum says today. -update writes them.
 func TestVectorsAreWhatGoEthereumReads(t *testing.T) {
 	var got, want []vector
 	for _, s := range samples(t) {

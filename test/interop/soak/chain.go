@@ -38,7 +38,6 @@ type ground interface {
 // finalDepth is how far a block must be below the head until nothing replaces it here.
 const finalDepth = 8
 
-// startGround starts the chain of a run with its accounts.
 func startGround(h *host, cfg Config) (ground, []chaintest.Account) {
 	switch cfg.Chain {
 	case "geth":
@@ -77,25 +76,7 @@ func (s *soak) recount() error {
 	return nil
 }
 
-// countOf is what the last block left of an account.
-func (s *soak) countOf(account int) count {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts[account]
-}
-
-// isMined reports whether one of the transactions is in a block.
-func (s *soak) isMined(txs []*types.Transaction) bool {
-	for _, tx := range txs {
-		if s.chain.Receipt(tx.Hash()) != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// found is what the whole chain says: the nonces that each account has used, and how often each
-// payment was executed.
+// found is what the whole chain says: the nonces that each account has used, and how often each payment was executed.
 type found struct {
 	uses []map[uint64]bool
 	paid map[uint64]int
@@ -134,10 +115,8 @@ func (s *soak) read() (f found, err error) {
 
 const payloadBegins = "payment "
 
-// payload is what the transaction of a payment carries.
 func payload(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte(payloadBegins), id) }
 
-// paymentOf reads a payload.
 func paymentOf(input []byte) (id uint64, ok bool) {
 	number, ok := strings.CutPrefix(string(input), payloadBegins)
 	if !ok || len(number) != 8 {
@@ -183,8 +162,7 @@ func dialNodes(h *host, proxies []*chaintest.Proxy) (ns nodes) {
 	return ns
 }
 
-// send gives a transaction to one node, and to the next where that refused it; with all to
-// each, whatever they say.
+// send gives a transaction to one node, and to the next where that refused it; with all to each, whatever they say.
 func (ns nodes) send(ctx context.Context, tx *types.Transaction, all bool) (out outcome) {
 	raw, err := tx.MarshalBinary()
 	if err != nil {

@@ -26,7 +26,6 @@ const (
 // draws is where what goes wrong comes from, by its own number.
 func (s *soak) draws(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.cfg.Seed, stream)) }
 
-// between draws a duration.
 func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
@@ -79,7 +78,6 @@ var lies = []trouble{
 	on("it says that nonces are used", send, chaintest.RPCError(-32000, "nonce too low")),
 }
 
-// changed falsifies a result that has some form.
 func changed[V any](name string, change func(V) any) chaintest.Fault {
 	return chaintest.Falsify(name, func(result json.RawMessage) json.RawMessage {
 		var v *V
@@ -94,7 +92,6 @@ func changed[V any](name string, change func(V) any) chaintest.Fault {
 	})
 }
 
-// higher has a node answer counts that are too high.
 func higher(by uint64) trouble {
 	return on(fmt.Sprintf("its counts are %d too high", by), counts,
 		changed("too high", func(n hexutil.Uint64) any { return n + hexutil.Uint64(by) }))
@@ -103,7 +100,6 @@ func higher(by uint64) trouble {
 // isFinal fits the calls that ask for the final block.
 var isFinal = chaintest.If(func(params []json.RawMessage) bool { return string(params[0]) == `"finalized"` })
 
-// final replaces members of the final block.
 func final(name string, with map[string]any) trouble {
 	return on(name, "eth_getBlockByNumber", changed(name, func(block map[string]any) any {
 		maps.Copy(block, with)
@@ -140,10 +136,9 @@ func renameTransactions(value any) any {
 	return value
 }
 
-// haunt has one thing after the other go wrong with a node, which is well for a while in between,
-// until it is calm.
+// haunt has one thing after the other go wrong with a node, which is well for a while in between, until it is calm.
 func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []trouble, well, ill time.Duration) {
-	for s.height() <= maxLag && sleep(s.chaos, s.cfg.BlockTime) {
+	for s.height() <= maxLag && sleep(s.chaos, blockTime) {
 	}
 	for sleep(s.chaos, between(r, well/8, well)) {
 		t := all[r.IntN(len(all))]
@@ -158,7 +153,6 @@ func (s *soak) haunt(node string, p *chaintest.Proxy, r *rand.Rand, all []troubl
 	}
 }
 
-// lie has a node lie.
 func (s *soak) lie(p *chaintest.Proxy) {
 	s.haunt("the node that lies", p, s.draws(150), lies, 3*time.Second, 8*time.Second)
 }
@@ -167,7 +161,7 @@ func (s *soak) lie(p *chaintest.Proxy) {
 // things go wrong, the pool loses a transaction, all of them, or some blocks are replaced.
 func (s *soak) mine() {
 	r := s.draws(200)
-	for sleep(s.ctx, s.cfg.BlockTime) {
+	for sleep(s.ctx, blockTime) {
 		if err := s.try(func() { s.block(r) }); err != nil {
 			s.Logf("the chain: %v", err)
 		}
@@ -201,7 +195,6 @@ func (s *soak) block(r *rand.Rand) {
 	s.chain.Commit()
 }
 
-// anyPending draws a transaction of the pool.
 func (s *soak) anyPending(r *rand.Rand) (common.Hash, bool) {
 	pending, queued := s.pool()
 	for _, part := range [...]pool{pending, queued} {

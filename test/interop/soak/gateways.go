@@ -23,7 +23,6 @@ type gateway struct {
 	process *testenv.Gateway
 }
 
-// startGateways starts two over one PostgreSQL.
 func startGateways(h *host, cfg Config, chain string) (all []*gateway) {
 	pg, err := pgtest.Start()
 	h.must(err)
@@ -33,11 +32,8 @@ func startGateways(h *host, cfg Config, chain string) (all []*gateway) {
 	room, err := guarded.Open("soak", nil)
 	h.must(err)
 	h.closing("gateways", room.Close)
-	program := cfg.Gateway
-	if program == "" {
-		program = filepath.Join(room.Dir(), "gateway")
-		h.must(testenv.Build(h.ctx, program, nil))
-	}
+	program := filepath.Join(room.Dir(), "gateway")
+	h.must(testenv.Build(h.ctx, program, nil))
 	for _, name := range []string{"a", "b"} {
 		listen, err := guarded.FreeAddr()
 		h.must(err)
@@ -91,7 +87,6 @@ func (g *gateway) stop() error {
 	return nil
 }
 
-// killGateways kills them in turns until things are calm.
 func (s *soak) killGateways() {
 	r := s.draws(300)
 	for sleep(s.chaos, between(r, s.cfg.KillEvery*3/4, s.cfg.KillEvery*5/4)) {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// host is what the parts of a run live in: it owns their goroutines and what has to be
-// closed, and is the T of package chaintest.
+// host is what the parts of a run live in: it owns their goroutines and what has to be closed, and is the T of package chaintest.
 type host struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -59,7 +58,6 @@ func (h *host) Cleanup(f func()) {
 	h.cleanups = append(h.cleanups, f)
 }
 
-// closing closes something at the end.
 func (h *host) closing(what string, end func() error) {
 	h.Cleanup(func() {
 		if err := end(); err != nil {
@@ -92,8 +90,7 @@ func (h *host) spawn(f func()) {
 	})
 }
 
-// close ends the goroutines and then everything else, the newest first, and returns what ended
-// the run before.
+// close ends the goroutines and then everything else, the newest first, and returns what ended the run before.
 func (h *host) close() error {
 	h.cancel(errEnded)
 	h.wg.Wait()

@@ -13,8 +13,7 @@ import (
 type payment struct {
 	id      uint64
 	account int
-	// generation grows when its nonce is known to be another's, so that the next request
-	// for one has another request id.
+	// generation grows when its nonce is known to be another's, so that the next request for one has another request id.
 	generation int
 	runs       int // how often a worker has begun with it
 	owner      int // the worker that has it; nobody: it waits
@@ -61,9 +60,8 @@ type place struct {
 	nonce   uint64
 }
 
-// ledger is the relayer's database: payments, of which workers take one at a time, and the
-// journal, where they write signed transactions before they send them. It survives every
-// worker, and the watcher reads it, too. Its methods may be called from any goroutine.
+// ledger is the relayer's database: payments, of which workers take one at a time, and the journal, where they write signed transactions
+// before they send them. It survives every worker, and the watcher reads it, too. Its methods may be called from any goroutine.
 type ledger struct {
 	mu      sync.Mutex // guards what follows, the payments and the entries
 	all     []*payment
@@ -73,17 +71,12 @@ type ledger struct {
 	byNonce map[place][]*entry
 }
 
-func newLedger() *ledger {
-	return &ledger{byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}
-}
-
 func (l *ledger) locked(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
 }
 
-// add makes a new payment that waits.
 func (l *ledger) add(account int) *payment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,27 +90,20 @@ func (l *ledger) add(account int) *payment {
 // take gives a payment to a worker and counts its runs; nil when the context has ended.
 func (l *ledger) take(ctx context.Context, worker int) (p *payment) {
 	for p == nil && sleep(ctx, 20*time.Millisecond) {
-		l.locked(func() { p = l.nextLocked(worker) })
+		l.locked(func() {
+			now := time.Now()
+			if i := slices.IndexFunc(l.waiting, func(p *payment) bool { return !p.notBefore.After(now) }); i >= 0 {
+				p = l.waiting[i]
+				l.waiting = slices.Delete(l.waiting, i, i+1)
+				p.owner = worker
+				p.runs++
+			}
+		})
 	}
 	return p
 }
 
-// nextLocked is a payment that may begin.
-func (l *ledger) nextLocked(worker int) *payment {
-	now := time.Now()
-	i := slices.IndexFunc(l.waiting, func(p *payment) bool { return !p.notBefore.After(now) })
-	if i < 0 {
-		return nil
-	}
-	p := l.waiting[i]
-	l.waiting = slices.Delete(l.waiting, i, i+1)
-	p.owner = worker
-	p.runs++
-	return p
-}
-
-// back has a payment wait again that has no transaction which may still be mined. newID: with
-// another request id.
+// back has a payment wait again that has no transaction which may still be mined. newID: with another request id.
 func (l *ledger) back(p *payment, newID bool, after time.Duration) {
 	l.locked(func() { l.backLocked(p, newID, after) })
 }
@@ -140,12 +126,6 @@ func (l *ledger) size() (all, undone, waiting int) {
 	return len(l.all), l.undone, len(l.waiting)
 }
 
-// isDone says whether a payment is on the chain for good.
-func (l *ledger) isDone(p *payment) (done bool) {
-	l.locked(func() { done = p.done })
-	return done
-}
-
 // write makes an entry of a transaction that is about to be sent.
 func (l *ledger) write(e *entry, tx *types.Transaction) *entry {
 	l.mu.Lock()
@@ -157,8 +137,7 @@ func (l *ledger) write(e *entry, tx *types.Transaction) *entry {
 	return e
 }
 
-// toSend says that the entry is given to a node from now on, and returns its newest
-// transaction; nil where that must not be.
+// toSend says that the entry is given to a node from now on, and returns its newest transaction; nil where that must not be.
 func (l *ledger) toSend(e *entry) (tx *types.Transaction) {
 	l.locked(func() { tx = e.toSendLocked() })
 	return tx
@@ -214,15 +193,6 @@ func (l *ledger) end(e *entry, s state) {
 	}
 }
 
-// saw notes that a payment is in a block.
-func (l *ledger) saw(p *payment) {
-	l.locked(func() {
-		if p.seen.IsZero() {
-			p.seen = time.Now()
-		}
-	})
-}
-
 // crashed has all entries of a worker that were not sent be orphans, and those of its payments
 // wait that have no entry which may still be mined.
 func (l *ledger) crashed(owner int) {
@@ -247,8 +217,7 @@ type glance struct {
 	of *entry
 }
 
-// live are the entries of a worker that may still be mined, and that it is not at. Those that
-// have ended are forgotten.
+// live are the entries of a worker that may still be mined, and that it is not at. Those that have ended are forgotten.
 func (l *ledger) live(owner int) (gs []glance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

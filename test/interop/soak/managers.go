@@ -22,8 +22,7 @@ import (
 //go:embed managers.mjs
 var managersProgram string
 
-// managers is where nonces come from when it is not a gateway: one process or server for
-// all workers, which is never killed.
+// managers is where nonces come from when it is not a gateway: one process or server for all workers, which is never killed.
 type managers struct {
 	node  *rpc.Client   // asks the process of Node.js
 	redis *redis.Client // instead of it

@@ -118,7 +118,7 @@ func (s *packageSource) begin(ctx context.Context, j job) (tx *types.Transaction
 	if err = tx.UnmarshalBinary(got.Raw); err != nil {
 		return nil, t, err
 	}
-	return tx, ticket{nonce: tx.Nonce(), hold: client.Hold(got.Hold), style: style{first: true}}, nil
+	return tx, ticket{nonce: tx.Nonce(), hold: client.Hold(got.Hold), first: true}, nil
 }
 
 func (s *packageSource) call(ctx context.Context, result any, method string, argument any) error {

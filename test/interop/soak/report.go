@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ethereum/go-ethereum/common"
@@ -17,26 +16,14 @@ import (
 
 // Report is what a run has found.
 type Report struct {
-	Who      string  `json:"who"`
-	Seed     uint64  `json:"seed"`
-	Seconds  float64 `json:"seconds"` // while payments came; the drain is not counted
-	Accounts int     `json:"accounts"`
-
-	// What was found on the chain at the end.
-	Payments    int      `json:"payments"` // those that closed the accounts among them
-	Executed    int      `json:"executed"`
-	NotExecuted int      `json:"notExecuted"`
-	Doubled     int      `json:"doubled"` // executed more than once
-	Stuck       int      `json:"stuckAccounts"`
-	Gaps        int      `json:"gaps"` // nonces that are missing below transactions in the pool
-	ByHand      string   `json:"byHand"`
-	Violations  []string `json:"violations"`
-
-	// What happened on the way.
-	MedianSeconds float64        `json:"medianSeconds"` // until a payment was on the chain
-	P99Seconds    float64        `json:"p99Seconds"`
-	MaxSeconds    float64        `json:"maxSeconds"`
-	Happened      map[string]int `json:"happened"`
+	Config
+	// What was found on the chain at the end. Payments has those that closed the accounts; Doubled were executed more than once; Gaps are
+	// nonces that are missing below transactions in the pool.
+	Payments, Executed, NotExecuted, Doubled, Stuck, Gaps int
+	Violations                                            []string
+	// What happened on the way: seconds until a payment was on the chain, and how often what.
+	Median, P99, Max float64
+	Happened         map[string]int
 }
 
 // pool is a part of what txpool_content answers.
@@ -50,16 +37,21 @@ func (s *soak) pool() (pending, queued pool) {
 	return content.Pending, content.Queued
 }
 
-// look reads the whole chain and says what is there.
 func (s *soak) look(drained bool) *Report {
-	r := &Report{Who: s.cfg.name(), Seed: s.cfg.Seed, Seconds: s.cfg.Duration.Seconds(), Accounts: s.cfg.Accounts, Violations: []string{}}
+	r := &Report{Config: s.cfg}
 	is, err := s.read()
 	s.must(err)
 	s.countPayments(r, is.paid)
 	pending, queued := s.pool()
 	for account, a := range s.accounts {
-		s.lookAt(r, account, is.uses[account], len(pending[a.Address])+len(queued[a.Address]))
-		r.Gaps += missing(is.uses[account], queued[a.Address])
+		uses, queued := is.uses[account], queued[a.Address]
+		s.lookAt(r, account, uses, len(pending[a.Address])+len(queued))
+		highest := 0 // that waits in the pool, and one
+		for text := range queued {
+			n, _ := strconv.Atoi(text) // it is the node's own
+			highest = max(highest, n+1)
+		}
+		r.Gaps += max(0, highest-len(uses)-len(queued))
 	}
 	if len(s.gateways) > 0 {
 		s.lookAtGateways(r)
@@ -75,10 +67,6 @@ func (s *soak) look(drained bool) *Report {
 	s.mu.Lock()
 	r.Violations, r.Happened = append(r.Violations, s.oopses...), maps.Clone(s.happened)
 	s.mu.Unlock()
-	r.ByHand = "nothing"
-	if wrong := r.NotExecuted + r.Doubled; r.Stuck > 0 || wrong > 0 {
-		r.ByHand = fmt.Sprintf("%d accounts, %d payments", r.Stuck, wrong)
-	}
 	return r
 }
 
@@ -86,7 +74,6 @@ func (r *Report) violate(format string, args ...any) {
 	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
 }
 
-// countPayments compares the ledger with the chain.
 func (s *soak) countPayments(r *Report, paid map[uint64]int) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
@@ -110,7 +97,7 @@ func (s *soak) countPayments(r *Report, paid map[uint64]int) {
 	}
 	if n := len(waits); n > 0 {
 		slices.Sort(waits)
-		r.MedianSeconds, r.P99Seconds, r.MaxSeconds = waits[n/2], waits[n*99/100], waits[n-1]
+		r.Median, r.P99, r.Max = waits[n/2], waits[n*99/100], waits[n-1]
 	}
 }
 
@@ -129,16 +116,6 @@ func (s *soak) lookAt(r *Report, account int, uses map[uint64]bool, waiting int)
 		r.Stuck++
 		r.violate("account %d is stuck at nonce %d: %d transactions wait", account, count, waiting)
 	}
-}
-
-// missing is how many nonces are missing below the highest that waits in the pool.
-func missing(uses map[uint64]bool, queued map[string]struct{ Hash common.Hash }) int {
-	highest := 0
-	for text := range queued {
-		n, _ := strconv.Atoi(text) // it is the node's own
-		highest = max(highest, n+1)
-	}
-	return max(0, highest-len(uses)-len(queued))
 }
 
 // lookAtGateways compares what the gateways say with the chain.
@@ -180,11 +157,10 @@ func (s *soak) lookAtGateways(r *Report) {
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d accounts for %.0f s, seed %d\n", r.Who, r.Accounts, r.Seconds, r.Seed)
+	fmt.Fprintf(w, "%s: %d accounts for %v, seed %d\n", r.name(), r.Accounts, r.Duration, r.Seed)
 	fmt.Fprintf(w, "  payments %d, executed %d, doubled %d, not executed %d; stuck accounts %d, gaps %d\n",
 		r.Payments, r.Executed, r.Doubled, r.NotExecuted, r.Stuck, r.Gaps)
-	fmt.Fprintf(w, "  on the chain after %.1f s in the median, 99 in 100 within %.1f s, all that are within %.1f s\n",
-		r.MedianSeconds, r.P99Seconds, r.MaxSeconds)
+	fmt.Fprintf(w, "  on the chain after %.1f s in the median, 99 in 100 within %.1f s, all that are within %.1f s\n", r.Median, r.P99, r.Max)
 	for _, name := range slices.Sorted(maps.Keys(r.Happened)) {
 		fmt.Fprintf(w, "  %6d %s\n", r.Happened[name], name)
 	}
@@ -197,14 +173,16 @@ func (r *Report) WriteText(w io.Writer) {
 	}
 }
 
-// Table is the reports in Markdown.
-func Table(reports []*Report) string {
-	var b strings.Builder
-	b.WriteString("| nonces from | payments | stuck accounts | gaps | executed twice | not executed | p99 time to execution | left to be done by hand |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
-	for _, r := range reports {
-		fmt.Fprintf(&b, "| %s | %d in %.0f s | %d of %d | %d | %d | %d | %.0f s | %s |\n",
-			r.Who, r.Payments, r.Seconds, r.Stuck, r.Accounts, r.Gaps, r.Doubled, r.NotExecuted, r.P99Seconds, r.ByHand)
+// tableHead and rows are the reports in Markdown.
+const tableHead = `| nonces from | payments | stuck accounts | gaps | executed twice | not executed | p99 time to execution | left to be done by hand |
+|---|---|---|---|---|---|---|---|
+`
+
+func (r *Report) row() string {
+	byHand := "nothing"
+	if wrong := r.NotExecuted + r.Doubled; r.Stuck > 0 || wrong > 0 {
+		byHand = fmt.Sprintf("%d accounts, %d payments", r.Stuck, wrong)
 	}
-	return b.String()
+	return fmt.Sprintf("| %s | %d in %.0f s | %d of %d | %d | %d | %d | %.0f s | %s |\n",
+		r.name(), r.Payments, r.Duration.Seconds(), r.Stuck, r.Accounts, r.Gaps, r.Doubled, r.NotExecuted, r.P99, byHand)
 }

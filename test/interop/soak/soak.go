@@ -24,21 +24,14 @@ type Config struct {
 	Seed      uint64
 	Accounts  int
 	KillEvery time.Duration // how long a gateway lives, about
-	BlockTime time.Duration
-	Gateway   string // its program; built when empty
-	Logs      string // a folder for the gateways' logs; none when empty
-	Verbose   bool
+	Logs      string        // a folder for the gateways' logs; none when empty
 }
 
 // defaultConfig is the settings of a full run.
 func defaultConfig() Config {
-	return Config{
-		Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50,
-		KillEvery: 20 * time.Second, BlockTime: time.Second,
-	}
+	return Config{Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, KillEvery: 20 * time.Second}
 }
 
-// name is how a run is called in the table.
 func (c Config) name() string {
 	if c.Who == "gateway" {
 		return "Noncegate"
@@ -61,6 +54,7 @@ func (c Config) library() string {
 func (c Config) withGateway() bool { return c.Who == "gateway" || c.library() != "" }
 
 const (
+	blockTime  = time.Second
 	workers    = 8
 	rate       = 20   // payments that come in a second
 	maxWaiting = 2000 // while more payments wait, no new ones come
@@ -95,14 +89,12 @@ type soak struct {
 	oopses   []string // what must not happen, and is no matter of the chain
 }
 
-// happens counts by name.
 func (s *soak) happens(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.happened[name]++
 }
 
-// oops notes what must not happen.
 func (s *soak) oops(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.Logf("MUST NOT HAPPEN: %s", text)
@@ -111,9 +103,9 @@ func (s *soak) oops(format string, args ...any) {
 	s.oopses = append(s.oopses, text)
 }
 
-// detail is a line of a verbose log.
+// detail is a line for who looks closely.
 func (s *soak) detail(format string, args ...any) {
-	if s.cfg.Verbose {
+	if s.cfg.Logs != "" {
 		s.Logf(format, args...)
 	}
 }
@@ -133,7 +125,7 @@ func run(ctx context.Context, cfg Config, out io.Writer) (report *Report, err er
 }
 
 func start(h *host, cfg Config) *soak {
-	s := &soak{host: h, cfg: cfg, ledger: newLedger(), happened: make(map[string]int), byAddress: make(map[common.Address]int)}
+	s := &soak{host: h, cfg: cfg, ledger: &ledger{byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}, happened: make(map[string]int), byAddress: make(map[common.Address]int)}
 	s.chaos, s.toCalm = context.WithCancel(h.ctx)
 	s.chain, s.accounts = startGround(h, cfg)
 	for i, a := range s.accounts {
@@ -180,8 +172,7 @@ func (s *soak) askedNodes() string {
 	return strings.Join(urls, ",")
 }
 
-// toTheEnd lets payments come for the duration, then calms everything down, drains and
-// looks.
+// toTheEnd lets payments come for the duration, then calms everything down, drains and looks.
 func (s *soak) toTheEnd() *Report {
 	s.produce()
 	s.Logf("calm: nothing fails from here on")
@@ -244,8 +235,7 @@ func (s *soak) drain() bool {
 	return false
 }
 
-// closeAccounts makes one more payment from each account, and as many as it takes to use
-// the nonces that were given back last.
+// closeAccounts makes one more payment from each account, and as many as it takes to use the nonces that were given back last.
 func (s *soak) closeAccounts() bool {
 	s.Logf("one more payment from each account")
 	c, err := s.dialGateways(s.ctx, 1)
@@ -267,10 +257,11 @@ func (s *soak) closeAccounts() bool {
 	return false
 }
 
-// isClosed reports whether an account has nothing left to do. One that had no further payment, or has
-// a nonce given back, makes one.
+// isClosed reports whether an account has nothing left to do. One that had no further payment, or has a nonce given back, makes one.
 func (s *soak) isClosed(c *client.Client, account int, last **payment) bool {
-	if *last != nil && !s.ledger.isDone(*last) {
+	done := true
+	s.ledger.locked(func() { done = *last == nil || (*last).done })
+	if !done {
 		return false
 	}
 	status, err := c.Status(s.ctx, s.signer(account))
@@ -292,7 +283,6 @@ func (s *soak) accountOf(signer string) (int, bool) {
 	return account, ok
 }
 
-// connect gives a worker its source of nonces.
 func (s *soak) connect(ctx context.Context, worker int) (source, error) {
 	if s.managers != nil {
 		return &managedSource{s, s.managers}, nil

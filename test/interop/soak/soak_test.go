@@ -24,7 +24,7 @@ func leavesNothing(t *testing.T, who string) {
 	cfg := defaultConfig()
 	cfg.Who = who
 	cfg.Duration, cfg.KillEvery, cfg.Accounts, cfg.Seed = 20*time.Second, 6*time.Second, 20, uint64(time.Now().UnixNano())
-	cfg.Logs, cfg.Verbose = t.TempDir(), true
+	cfg.Logs = t.TempDir()
 	report, err := run(t.Context(), cfg, t.Output())
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,11 @@ import (
 type ticket struct {
 	nonce uint64
 	hold  client.Hold
-	style style
+	first bool // record the hash, then send; else send, then mark
 }
 
-// source is where a worker's nonces come from: the connection of one worker, which it
-// loses when it crashes. An error that matches errEndedHold says that the request id is
-// used up, and that the payment needs another one.
+// source is where a worker's nonces come from: the connection of one worker, which it loses when it crashes. An error that matches
+// errEndedHold says that the request id is used up, and that the payment needs another one.
 type source interface {
 	take(ctx context.Context, p *payment, plan plan) (ticket, error)
 	record(ctx context.Context, t ticket, hash string) error  // before sending; errRefused: it must not be sent
@@ -65,14 +64,10 @@ func (g *gatewaySource) take(ctx context.Context, p *payment, plan plan) (ticket
 	if err != nil {
 		return ticket{}, ended(err)
 	}
-	return g.ticket(&a, plan), nil
-}
-
-func (g *gatewaySource) ticket(a *client.Allocation, plan plan) ticket {
 	if a.Reissued != nil {
 		g.happens("handed out again")
 	}
-	return ticket{nonce: uint64(a.Nonce), hold: a.Hold(), style: plan.style}
+	return ticket{nonce: uint64(a.Nonce), hold: a.Hold(), first: plan.first}, nil
 }
 
 // record asks until it is known whether the transaction may be sent.
@@ -121,28 +116,4 @@ func (g *gatewaySource) failed(context.Context, ticket) {}
 
 func (g *gatewaySource) extend(ctx context.Context, t ticket, hold time.Duration) {
 	_, _ = g.c.Extend(ctx, t.hold, hold)
-}
-
-// within executes spend in WithNonce.
-func (g *gatewaySource) within(ctx context.Context, p *payment, plan plan,
-	spend func(context.Context, ticket, func(string) error) (string, error)) error {
-	options := client.NonceOptions{RecordFirst: plan.first, RequestID: plan.requestID}
-	err := g.c.WithNonce(ctx, g.signer(p.account), options, func(ctx context.Context, n *client.HeldNonce) (string, error) {
-		var record func(string) error
-		if plan.first {
-			record = func(hash string) error {
-				err := n.Signed(ctx, hash)
-				if errors.Is(err, client.ErrConflict) {
-					return errors.Join(errRefused, err)
-				}
-				return err
-			}
-		}
-		hash, err := spend(ctx, g.ticket(&n.Allocation, plan), record)
-		if err == nil && plan.mishap == forget {
-			return "", errors.New("forgotten")
-		}
-		return hash, err
-	})
-	return ended(err)
 }

@@ -18,16 +18,14 @@ const watcherID = 1 << 10
 // mendEvery is how long a repair has until the watcher looks whether it has helped.
 const mendEvery = 5 * time.Second
 
-// watcher repairs gaps. It is told of them once, and now and then asks for all accounts:
-// it may have missed an event, and nobody tells of an account whose gateway has died until
-// somebody uses it.
+// watcher repairs gaps. It is told of them once, and now and then asks for all accounts: it may have missed an event, and nobody tells of
+// an account whose gateway has died until somebody uses it.
 type watcher struct {
 	*soak
 	sweeping sync.Mutex
 	mending  []sync.Mutex // of each account
 }
 
-// watch lives until the run ends.
 func (s *watcher) watch() {
 	for sleep(s.ctx, 200*time.Millisecond) {
 		if c, err := s.dialGateways(s.ctx, 0); err == nil {

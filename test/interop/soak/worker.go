@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,7 @@ import (
 )
 
 const (
-	// parallel is how many payments a worker has in its hands at a time, besides those that
-	// were sent and are not mined.
+	// parallel is how many payments a worker has in its hands at a time, besides those that were sent and are not mined.
 	parallel = 4
 
 	firstResend = 8 * time.Second // when a transaction that is not mined is sent again
@@ -25,12 +25,6 @@ const (
 	bumpAfter   = 2 * time.Second
 	stuckAfter  = 20 * time.Second // when a source is told that something is wrong
 )
-
-// style is how a payment takes its nonce.
-type style struct {
-	first  bool // record the hash, then send; else send, then mark
-	within bool // by client.WithNonce
-}
 
 // mishap is what goes wrong with the worker itself.
 type mishap string
@@ -60,27 +54,25 @@ var shares = []struct {
 
 // plan is what a payment does in one run.
 type plan struct {
-	style
+	first     bool   // record the hash, then send; else send, then mark
 	requestID string // "" without
 	mishap    mishap
 	pause     time.Duration // of late and slow, beyond the hold
 }
 
-// planOf draws what a payment does: how it takes its nonce for each generation, what goes
-// wrong for each run.
+// planOf draws what a payment does: how it takes its nonce for each generation, what goes wrong for each run.
 func planOf(seed, id uint64, generation, runs int, calm bool) plan {
 	r := rand.New(rand.NewPCG(seed, id<<16|uint64(generation)))
 	p := plan{mishap: fine}
 	if r.IntN(2) == 0 {
 		p.requestID = fmt.Sprintf("payment-%d-%d", id, generation)
 	}
-	n := r.IntN(100)
-	p.style = style{first: n < 45 || n >= 88, within: n >= 75}
+	p.first = r.IntN(2) == 0
 	if calm {
 		return p
 	}
 	r = rand.New(rand.NewPCG(seed+1, id<<16|uint64(runs)))
-	n = r.IntN(1000)
+	n := r.IntN(1000)
 	for _, s := range shares {
 		if n -= s.of1000; n < 0 {
 			p.mishap = s.mishap
@@ -91,8 +83,7 @@ func planOf(seed, id uint64, generation, runs int, calm bool) plan {
 	return p
 }
 
-// worker executes payments. All of it but its number is lost when it crashes; what
-// survives is in the ledger.
+// worker executes payments. All of it but its number is lost when it crashes; what survives is in the ledger.
 type worker struct {
 	*soak
 	id int
@@ -154,11 +145,7 @@ func (w *incarnation) pay(p *payment) {
 	plan := planOf(w.cfg.Seed, p.id, p.generation, p.runs, w.chaos.Err() != nil)
 	w.happens("payment: " + string(plan.mishap))
 	var err error
-	if g, ok := w.source.(*gatewaySource); ok && plan.within {
-		err = g.within(w.ctx, p, plan, func(ctx context.Context, t ticket, record func(hash string) error) (string, error) {
-			return w.spend(ctx, p, plan, t, record)
-		})
-	} else if s, ok := w.source.(*packageSource); ok {
+	if s, ok := w.source.(*packageSource); ok {
 		err = w.payByPackage(s, p, plan)
 	} else {
 		err = w.steps(p, plan)
@@ -169,22 +156,18 @@ func (w *incarnation) pay(p *payment) {
 	w.ledger.back(p, errors.Is(err, errEndedHold) || errors.Is(err, errRefused) || p.runs%2 == 0, 200*time.Millisecond)
 }
 
-// steps is what WithNonce does, by hand.
+// steps takes a nonce, spends it, and says what became of it.
 func (w *incarnation) steps(p *payment, plan plan) error {
 	t, err := w.source.take(w.ctx, p, plan)
 	if err != nil {
 		return err
 	}
-	var record func(string) error
-	if t.style.first {
-		record = func(hash string) error { return w.source.record(w.ctx, t, hash) }
-	}
-	hash, err := w.spend(w.ctx, p, plan, t, record)
+	hash, err := w.spend(p, plan, t)
 	switch {
 	case w.ctx.Err() != nil:
 		return err
 	case errors.Is(err, client.ErrNotSent):
-		return errors.Join(err, w.source.back(w.ctx, t, record != nil))
+		return errors.Join(err, w.source.back(w.ctx, t, t.first))
 	case err != nil:
 		w.source.failed(w.ctx, t)
 		return err
@@ -199,9 +182,9 @@ var errUnsure = errors.New("the outcome of sending is not known")
 
 // spend signs, journals, records where it has to, and sends. Its error matches
 // client.ErrNotSent when no node was given anything, and nothing will be.
-func (w *incarnation) spend(ctx context.Context, p *payment, plan plan, t ticket, record func(string) error) (string, error) {
-	if w.crash(plan, crashTaken) || !w.dawdle(ctx, plan, t) {
-		return "", context.Cause(ctx)
+func (w *incarnation) spend(p *payment, plan plan, t ticket) (string, error) {
+	if w.crash(plan, crashTaken) || !w.dawdle(plan, t) {
+		return "", context.Cause(w.ctx)
 	}
 	if plan.mishap == signFails {
 		return "", fmt.Errorf("%w: the key is out of reach", client.ErrNotSent)
@@ -211,19 +194,18 @@ func (w *incarnation) spend(ctx context.Context, p *payment, plan plan, t ticket
 	if w.crash(plan, crashWritten) {
 		return "", errCrash
 	}
-	if record != nil {
-		if err := w.recordFirst(e, plan, record(tx.Hash().Hex())); err != nil {
+	if t.first {
+		if err := w.recordFirst(e, plan, w.source.record(w.ctx, t, tx.Hash().Hex())); err != nil {
 			return "", err
 		}
 	}
 	if w.crash(plan, crashRecorded) {
 		return "", errCrash
 	}
-	return tx.Hash().Hex(), w.firstSend(ctx, e, plan)
+	return tx.Hash().Hex(), w.firstSend(e, plan)
 }
 
-// recordFirst says what follows from recording a hash. Where that is refused, the transaction
-// must not be sent.
+// recordFirst says what follows from recording a hash. Where that is refused, the transaction must not be sent.
 func (w *incarnation) recordFirst(e *entry, plan plan, err error) error {
 	if err != nil && !errors.Is(err, errRefused) {
 		return err // it stays in the journal, and is asked about again
@@ -251,8 +233,8 @@ func (w *soak) send(ctx context.Context, e *entry) (tx *types.Transaction, out o
 	return tx, out, true
 }
 
-func (w *incarnation) firstSend(ctx context.Context, e *entry, plan plan) error {
-	tx, out, ok := w.send(ctx, e)
+func (w *incarnation) firstSend(e *entry, plan plan) error {
+	tx, out, ok := w.send(w.ctx, e)
 	if !ok {
 		return errUnsure
 	}
@@ -260,7 +242,7 @@ func (w *incarnation) firstSend(ctx context.Context, e *entry, plan plan) error 
 		return errCrash
 	}
 	if plan.mishap == twice {
-		w.nodes.send(ctx, tx, true)
+		w.nodes.send(w.ctx, tx, true)
 		return nil
 	}
 	if out == accepted {
@@ -273,13 +255,13 @@ func (w *incarnation) firstSend(ctx context.Context, e *entry, plan plan) error 
 }
 
 // dawdle is the time that signing takes.
-func (w *incarnation) dawdle(ctx context.Context, plan plan, t ticket) bool {
+func (w *incarnation) dawdle(plan plan, t ticket) bool {
 	switch plan.mishap {
 	case late:
 		return sleep(w.ctx, holdTTL+plan.pause)
 	case slow:
-		w.source.extend(ctx, t, 2*holdTTL)
-		return sleep(ctx, holdTTL/2+plan.pause)
+		w.source.extend(w.ctx, t, 2*holdTTL)
+		return sleep(w.ctx, holdTTL/2+plan.pause)
 	}
 	return true
 }
@@ -293,9 +275,8 @@ func (w *worker) sign(p *payment, nonce uint64, bump int) *types.Transaction {
 	})
 }
 
-// follow looks after what the worker has sent until it is mined for good: it sends again
-// what is not mined, what a crash has left in the journal first, replaces what it means to
-// replace, and has a payment begin again whose nonce was used by another transaction.
+// follow looks after what the worker has sent until it is mined for good: it sends again what is not mined, what a crash has left in the
+// journal first, replaces what it means to replace, and has a payment begin again whose nonce was used by another transaction.
 func (w *incarnation) follow() {
 	for sleep(w.ctx, 300*time.Millisecond) {
 		for _, g := range w.ledger.live(w.id) {
@@ -308,7 +289,9 @@ func (w *incarnation) follow() {
 }
 
 func (w *incarnation) look(g glance) {
-	of := w.countOf(g.account)
+	w.mu.Lock()
+	of := w.counts[g.account]
+	w.mu.Unlock()
 	nonce := g.txs[0].Nonce()
 	switch {
 	case nonce < of.latest:
@@ -324,11 +307,16 @@ func (w *incarnation) look(g glance) {
 
 // settle says what became of an entry whose nonce is used. Until that is final, a reorg may undo it.
 func (w *incarnation) settle(g glance, final bool) {
-	switch ours := w.isMined(g.txs); {
+	ours := slices.ContainsFunc(g.txs, func(tx *types.Transaction) bool { return w.chain.Receipt(tx.Hash()) != nil })
+	switch {
 	case ours && final:
 		w.ledger.end(g.of, mined)
 	case ours:
-		w.ledger.saw(g.payment)
+		w.ledger.locked(func() {
+			if g.payment.seen.IsZero() {
+				g.payment.seen = time.Now()
+			}
+		})
 	case final:
 		w.happens("transactions overtaken")
 		w.ledger.end(g.of, dead)
@@ -337,7 +325,7 @@ func (w *incarnation) settle(g glance, final bool) {
 
 // adopt goes on with what was in the hands of the worker when it crashed.
 func (w *incarnation) adopt(g glance) {
-	if _, sdk := w.source.(*packageSource); g.state == prepared && g.ticket.style.first && !sdk {
+	if _, sdk := w.source.(*packageSource); g.state == prepared && g.ticket.first && !sdk {
 		switch err := w.source.record(w.ctx, g.ticket, g.txs[0].Hash().Hex()); {
 		case errors.Is(err, errRefused):
 			w.happens("records refused")
@@ -362,7 +350,7 @@ func (w *incarnation) resend(g glance) {
 		return
 	}
 	w.happens("sent again")
-	if out == accepted && !g.ticket.style.first {
+	if out == accepted && !g.ticket.first {
 		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
 	}
 	if time.Since(g.written) > stuckAfter {
@@ -379,7 +367,7 @@ func (w *incarnation) bump(g glance) {
 		return
 	}
 	tx := w.sign(g.payment, g.txs[0].Nonce(), 20)
-	if g.ticket.style.first {
+	if g.ticket.first {
 		if err := w.source.record(w.ctx, g.ticket, tx.Hash().Hex()); err != nil {
 			return // somebody else looks after that nonce
 		}
@@ -390,7 +378,7 @@ func (w *incarnation) bump(g glance) {
 		return
 	}
 	w.happens("replaced")
-	if !g.ticket.style.first {
+	if !g.ticket.first {
 		_ = w.source.used(w.ctx, g.ticket, tx.Hash().Hex())
 	}
 }
