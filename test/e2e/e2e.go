@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package e2e runs gateways as processes, on a real PostgreSQL or on a file, and speaks the protocol to them as any client would.
-// The packages below it have the tests, which wait for answers, never for a time to pass; Patience only bounds them.
+// The packages below it have the tests, which wait for answers, never for a time to pass; wait.Patience only bounds them.
 //
 // Its functions fail the test that they are given. What they start ends with that test.
 package e2e
@@ -13,7 +13,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -22,12 +21,6 @@ import (
 	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/pgtest"
 )
-
-// Patience is how long a test waits for what must come.
-const Patience = 30 * time.Second
-
-// eager is how often a test asks again for what must come.
-const eager = 5 * time.Millisecond
 
 // Exit codes of the gateway.
 const (

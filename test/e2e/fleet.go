@@ -227,7 +227,7 @@ func (c *Crowd) one(conn *Peer, signer, id string) bool {
 	for {
 		conn.Last++
 		// A connection that was closed says why to whoever reads it.
-		_ = conn.TrySend(conn.Last, wire.MethodAllocate, Allocation(signer, id))
+		_ = conn.Request(conn.Last, wire.MethodAllocate, Allocation(signer, id))
 		r, err := conn.Read()
 		c.Mu.Lock()
 		if err != nil {

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
+	"noncegate/test/lab/peer"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 
@@ -60,7 +60,7 @@ func Begin(t testing.TB, args ...string) *Process {
 // Serves waits until the gateway serves.
 func (p *Process) Serves() {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), Patience)
+	ctx, cancel := context.WithTimeout(p.Context(), wait.Patience)
 	defer cancel()
 	expect.Must(p, p.process.Serves(ctx))
 	p.URL, p.Admin = p.process.URL, p.process.Admin
@@ -104,7 +104,7 @@ func (p *Process) Exit() int {
 	p.Helper()
 	select {
 	case <-p.process.Exited():
-	case <-time.After(Patience):
+	case <-time.After(wait.Patience):
 		p.Fatalf("the gateway did not end")
 	}
 	if ended, ok := errors.AsType[*exec.ExitError](p.process.Err()); ok {
@@ -151,26 +151,13 @@ func (p *Process) Logged(words ...string) bool {
 // Await asks done until it says yes.
 func (p *Process) Await(what string, done func() bool) {
 	p.Helper()
-	Await(p, what, done)
-}
-
-func Await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(Patience)
-	tick := time.NewTicker(eager)
-	defer tick.Stop()
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-		<-tick.C
-	}
+	wait.Until(p, what, done)
 }
 
 // Get asks the admin side.
 func (p *Process) Get(path string) (code int, body string) {
 	p.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: Patience}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: wait.Patience}
 	res, err := client.Get(p.Admin + path)
 	expect.Must(p, err)
 	defer res.Body.Close()
@@ -208,7 +195,7 @@ type Outcome struct {
 // Run runs the gateway's program until it ends.
 func Run(t testing.TB, args ...string) Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	exe, err := program()
@@ -237,27 +224,12 @@ const Account = "eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb"
 const Hash = `0x00000000000000000000000000000000000000000000000000000000000000aa`
 
 // Reply is an answer of a gateway.
-type Reply struct {
-	ID     int64       `json:"id"`
-	Result wire.Raw    `json:"result"`
-	Error  *wire.Error `json:"error"`
-}
-
-// Reason is the stable word of a refusal, and its outcome where it has one; "ok" for a result.
-func (r *Reply) Reason() string {
-	switch {
-	case r.Error == nil:
-		return "ok"
-	case r.Error.Data == nil:
-		return fmt.Sprint(r.Error.Code)
-	}
-	return strings.TrimSpace(r.Error.Data.Reason + " " + r.Error.Data.Outcome)
-}
+type Reply = peer.Reply
 
 // Peer is one connection to a gateway, of one goroutine.
 type Peer struct {
 	testing.TB
-	WS   *websocket.Conn
+	*peer.Conn
 	Last int64
 	Got  map[int64]*Reply // answers that were not waited for yet
 }
@@ -265,37 +237,18 @@ type Peer struct {
 // Connect opens a connection.
 func (p *Process) Connect() *Peer {
 	p.Helper()
-	ws, res, err := websocket.DefaultDialer.DialContext(p.Context(), p.URL, nil)
+	conn, err := peer.Dial(p.Context(), p.URL, peer.Config{Timeout: wait.Patience})
 	expect.Must(p, err)
-	_ = res.Body.Close()
-	p.Cleanup(func() { _ = ws.Close() })
-	return &Peer{TB: p.TB, WS: ws, Got: make(map[int64]*Reply)}
+	p.Cleanup(func() { _ = conn.Close() })
+	return &Peer{TB: p.TB, Conn: conn, Got: make(map[int64]*Reply)}
 }
 
 // Send sends a request and returns its id.
 func (c *Peer) Send(method, params string) int64 {
 	c.Helper()
 	c.Last++
-	expect.Must(c, c.TrySend(c.Last, method, params))
+	expect.Must(c, c.Request(c.Last, method, params))
 	return c.Last
-}
-
-func (c *Peer) TrySend(id int64, method, params string) error {
-	frame := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params)
-	return c.WS.WriteMessage(websocket.TextMessage, []byte(frame))
-}
-
-// Read reads one answer. Its error is that of the connection.
-func (c *Peer) Read() (*Reply, error) {
-	if err := c.WS.SetReadDeadline(time.Now().Add(Patience)); err != nil {
-		return nil, err
-	}
-	_, data, err := c.WS.ReadMessage()
-	if err != nil {
-		return nil, err
-	}
-	r := new(Reply)
-	return r, wire.Unmarshal(data, r)
 }
 
 // Answer waits for the answer to a request.

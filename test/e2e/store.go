@@ -22,6 +22,7 @@ import (
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
 	"noncegate/test/lab/tlstest"
+	"noncegate/test/lab/wait"
 )
 
 // FewShards is how many shards the databases of most tests have. They are where they should
@@ -117,7 +118,7 @@ func Settled(t testing.TB, url string, nodes ...string) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	var owners, pinned []string
-	Await(t, "each shard to be at its node", func() bool {
+	wait.Until(t, "each shard to be at its node", func() bool {
 		<-tick.C
 		err := conn.QueryRow(t.Context(), `SELECT array_agg(owner_node ORDER BY shard_id), array_agg(pinned_node ORDER BY shard_id) FROM shard`).Scan(&owners, &pinned)
 		expect.Must(t, err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"noncegate/test/lab/guarded"
 )
 
 // Fault is something that goes wrong in a run and is healed again within it: a row that says
@@ -50,7 +52,7 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "backend", do: endBackends},
 	{Name: "cut-reply", do: cutReplies},
 	{Name: "late-commit", do: lateCommits},
-	{Name: "postgres-crash", do: crashPostgres},
+	{Name: "postgres-crash", do: crash("PostgreSQL", 1200*time.Millisecond, func(b *breaker) *guarded.Server { return b.Postgres.Server })},
 	{Name: "partition", do: partition},
 	{Name: "row-lock", do: lockRows},
 	{Name: "cut-websocket", do: cutWebSockets},
@@ -65,7 +67,7 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "join-leave", Spares: true, do: joinAndLeave},
 	{Name: "dump", do: dump},
 
-	{Name: "redis-kill", Of: "engine", Forgets: true, do: killRedis},
+	{Name: "redis-kill", Of: "engine", Forgets: true, do: crash("Redis", 2500*time.Millisecond, func(b *breaker) *guarded.Server { return b.engineRedis.server.Server })},
 	{Name: "redis-empty", Of: "engine", Forgets: true, do: emptyRedis},
 	{Name: "redis-back", Of: "engine", Forgets: true, do: setRedisBack},
 	{Name: "redis-other", Of: "engine", Forgets: true, do: leadElsewhere(false)},
@@ -73,7 +75,7 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "redis-pause", Of: "engine", Loses: true, do: pauseRedis},
 	{Name: "redis-slow", Of: "engine", Loses: true, do: slowRedis},
 	{Name: "redis-full", Of: "engine", Loses: true, do: fillRedis},
-	{Name: "redis-cut-reply", Of: "engine", Loses: true, do: cutRedisReplies},
+	{Name: "redis-cut-reply", Of: "engine", Loses: true, do: many(1.5, 3, time.Second, 60*time.Millisecond, cutRedisReplies)},
 	{Name: "redis-partition", Of: "engine", Loses: true, do: partitionRedis},
 	{Name: "postgres-away", Of: "engine", do: awayPostgres},
 	{Name: "both-away", Of: "engine", Loses: true, do: awayBoth},
@@ -88,11 +90,11 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "all-lost-after-the-switch", Directed: true, Of: "engine", Forgets: true, Down: true, do: loseAllAfterSwitch},
 	{Name: "drain-while-rows-are-locked", Directed: true, Of: "engine", do: drainWhileLocked},
 	{Name: "kill-while-rows-are-locked", Directed: true, Of: "engine", do: killWhileLocked},
-	{Name: "redis-late-scripts", Directed: true, Of: "engine", Loses: true, do: lateScripts},
+	{Name: "redis-late-scripts", Directed: true, Of: "engine", Loses: true, do: many(6, 6, 200*time.Millisecond, 10*time.Millisecond, lateScripts)},
 	{Name: "redis-failover-and-back", Directed: true, Of: "engine", Forgets: true, Replica: true, do: failOverAndBack},
 	{Name: "owner-without-postgres", Directed: true, Of: "engine", do: ownerWithoutPostgres},
 	{Name: "parted-for-long", Directed: true, Of: "engine", Loses: true, do: partForLong},
-	{Name: "late-commits", Directed: true, do: manyLateCommits},
+	{Name: "late-commits", Directed: true, do: many(8, 8, 200*time.Millisecond, 10*time.Millisecond, manyLateCommits)},
 	{Name: "failed-sync-and-power-loss", Directed: true, Of: "sqlite", do: failSyncAndLosePower},
 	{Name: "store-clock-back", Directed: true, Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},

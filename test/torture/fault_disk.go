@@ -28,8 +28,8 @@ import (
 // synced. A loss of power leaves the twins, and in them any part of what the files have beyond: in any order, torn, with rubbish; the
 // gateway starts on that. What was answered before must be in it.
 //
-// It assumes what SQLite does of the disk: a sync that succeeded holds, for the name of a new file too, and a write harms no byte beside
-// those written.
+// It assumes what SQLite does of the disk: a sync that succeeded holds, and a write harms no byte beside those written; and that the first
+// sync of a new file is one of its folder, too.
 type fileSide struct{ room string }
 
 func newFileSide(room string) (*fileSide, error) {

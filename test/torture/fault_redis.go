@@ -17,18 +17,6 @@ import (
 )
 
 // killRedis ends Redis as a crash does.
-func killRedis(ctx context.Context, b *breaker) error {
-	away := b.between(0, 2500*time.Millisecond)
-	b.note("kill -9 Redis, back after %v", away)
-	if err := b.engineRedis.server.Kill(); err != nil {
-		return err
-	}
-	lasts(ctx, away)
-	err := b.engineRedis.server.Restart()
-	b.note("Redis is up again")
-	return err
-}
-
 func emptyRedis(ctx context.Context, b *breaker) error {
 	b.redis(ctx, "FLUSHALL", b.engineRedis.server, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	return nil
@@ -118,30 +106,22 @@ func pauseRedis(ctx context.Context, b *breaker) error {
 }
 
 // cutRedisReplies loses answers of Redis, or lets commands arrive late.
-func cutRedisReplies(ctx context.Context, b *breaker) error {
-	times := b.again(ctx, b.ttls(1.5, 3), time.Second, 60*time.Millisecond, func(int) <-chan struct{} {
-		late := time.Duration(0)
-		if b.rnd.IntN(2) == 0 {
-			late = b.between(time.Millisecond, 700*time.Millisecond)
-		}
-		return b.fastNode().redis.CutAnyReply("evalsha", late)
-	})
-	b.note("%d answers of Redis were lost", times)
-	return nil
+func cutRedisReplies(b *breaker, _ int) <-chan struct{} {
+	late := time.Duration(0)
+	if b.rnd.IntN(2) == 0 {
+		late = b.between(time.Millisecond, 700*time.Millisecond)
+	}
+	return b.fastNode().redis.CutAnyReply("evalsha", late)
 }
 
 // lateScripts cuts connections to Redis when a script was sent, which arrives later: at once, or when the node, which leaves Redis
 // alone for a tenth of a second after that, looks what became of it or has just looked.
-func lateScripts(ctx context.Context, b *breaker) error {
-	times := b.again(ctx, 6*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(times int) <-chan struct{} {
-		late := b.between(200*time.Microsecond, 8*time.Millisecond)
-		if times%4 > 0 {
-			late = b.between(97*time.Millisecond, 112*time.Millisecond)
-		}
-		return b.fastNode().redis.CutAnyReply("evalsha", late)
-	})
-	b.note("%d scripts arrived late", times)
-	return nil
+func lateScripts(b *breaker, times int) <-chan struct{} {
+	late := b.between(200*time.Microsecond, 8*time.Millisecond)
+	if times%4 > 0 {
+		late = b.between(97*time.Millisecond, 112*time.Millisecond)
+	}
+	return b.fastNode().redis.CutAnyReply("evalsha", late)
 }
 
 // slowRedis has the answers of Redis come late, at times so late that nobody waits for them.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
 )
@@ -137,12 +138,8 @@ func lateCommits(ctx context.Context, b *breaker) error {
 
 // manyLateCommits cuts nodes off from commits that arrive a moment later: when the node has acquired the shards again and read their
 // signers, and has not committed yet what it was asked for once more.
-func manyLateCommits(ctx context.Context, b *breaker) error {
-	times := b.again(ctx, 8*time.Second, 200*time.Millisecond, 10*time.Millisecond, func(int) <-chan struct{} {
-		return b.late(b.fastNode(), b.between(500*time.Microsecond, 15*time.Millisecond))
-	})
-	b.note("%d commits arrived late", times)
-	return nil
+func manyLateCommits(b *breaker, _ int) <-chan struct{} {
+	return b.late(b.fastNode(), b.between(500*time.Microsecond, 15*time.Millisecond))
 }
 
 // commits does something to commits of one or all nodes, one after the other.
@@ -157,6 +154,15 @@ func (b *breaker) commits(ctx context.Context, what string, arm func(*node) <-ch
 	})
 	b.note("it was done to %d commits", times)
 	return nil
+}
+
+// many does something to one request after the other, for so many leases, as again does.
+func many(least, most float64, patience, rest time.Duration, arm func(b *breaker, times int) <-chan struct{}) func(context.Context, *breaker) error {
+	return func(ctx context.Context, b *breaker) error {
+		times := b.again(ctx, b.ttls(least, most), patience, rest, func(times int) <-chan struct{} { return arm(b, times) })
+		b.note("%d were lost, or late", times)
+		return nil
+	}
 }
 
 // again arms a proxy one time after the other, for a while, each with a pause of at most rest behind it. What was armed has a time of
@@ -175,17 +181,19 @@ func (b *breaker) again(ctx context.Context, d, patience, rest time.Duration, ar
 	return times
 }
 
-// crashPostgres ends the database as a crash does and starts it again.
-func crashPostgres(ctx context.Context, b *breaker) error {
-	away := b.between(0, 1200*time.Millisecond)
-	b.note("PostgreSQL crashes, back after %v", away)
-	if err := b.Postgres.Kill(); err != nil {
+// crash ends a server as a crash does and starts it again.
+func crash(name string, most time.Duration, of func(*breaker) *guarded.Server) func(context.Context, *breaker) error {
+	return func(ctx context.Context, b *breaker) error {
+		away := b.between(0, most)
+		b.note("kill -9 %s, back after %v", name, away)
+		if err := of(b).Kill(); err != nil {
+			return err
+		}
+		lasts(ctx, away)
+		err := of(b).Restart()
+		b.note("%s is up again", name)
 		return err
 	}
-	lasts(ctx, away)
-	err := b.Postgres.Restart()
-	b.note("PostgreSQL is up again")
-	return err
 }
 
 // partition cuts one node off from the database for longer than its leases last: in silence, and what was sent arrives in the end, or

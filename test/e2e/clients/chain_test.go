@@ -160,7 +160,7 @@ func TestTheMetricsSayWhatIsOpenInTheWholeStore(t *testing.T) {
 	c.Allocate("again", "")
 	c.Allocate("s", "")
 	gives(c, c.Allocate("s", ""), "not sent")
-	_ = c.WS.Close()
+	_ = c.Close()
 	first.Signal(syscall.SIGKILL)
 	first.Exit()
 

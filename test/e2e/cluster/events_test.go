@@ -12,6 +12,7 @@ import (
 	"noncegate/client"
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 
@@ -101,7 +102,7 @@ func TestEventsReachSubscribersOnEveryNodeOnceAndInOrder(t *testing.T) {
 			}
 		}
 	}
-	e2e.Await(t, "the events of two signers", func() bool { return len(few.events()) >= 8*rounds })
+	wait.Until(t, "the events of two signers", func() bool { return len(few.events()) >= 8*rounds })
 	for _, s := range signers {
 		if asked := s == signers[1] || s == signers[4]; asked && lines(few.events(), s) != want[s] || !asked && lines(few.events(), s) != "" {
 			t.Errorf("a subscriber to two signers was told of %s\n%s", s, lines(few.events(), s))

@@ -93,7 +93,7 @@ func TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains(t *testing.T) {
 					method, params = wire.MethodMarkUsed, e2e.Mark(s, int64(i+1))
 				}
 				room <- struct{}{}
-				expect.Check(t, c.TrySend(first+int64(i*2*len(far)+j), method, params))
+				expect.Check(t, c.Request(first+int64(i*2*len(far)+j), method, params))
 			}
 		}
 	})

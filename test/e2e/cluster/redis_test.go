@@ -12,6 +12,7 @@ import (
 	"noncegate/client"
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
+	"noncegate/test/lab/wait"
 )
 
 func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
@@ -47,7 +48,7 @@ func TestASQLiteGatewayTakesRedisAndPublishesNothing(t *testing.T) {
 	p.Connect().Allocate(e2e.Account, "")
 	select {
 	case <-sub.Events():
-	case <-time.After(e2e.Patience):
+	case <-time.After(wait.Patience):
 		t.Fatal("no event")
 	}
 	if open, err := r.Client(t).PubSubShardChannels(t.Context(), "*").Result(); err != nil || len(open) != 0 {
@@ -58,7 +59,7 @@ func TestASQLiteGatewayTakesRedisAndPublishesNothing(t *testing.T) {
 // dialAt connects the Go client to a gateway.
 func dialAt(t testing.TB, url string) *client.Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	c, err := client.Dial(ctx, url, client.Config{})
 	expect.Must(t, err)

@@ -12,6 +12,7 @@ import (
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
 
@@ -26,14 +27,14 @@ func startLogs(t *testing.T, names, redis string, args ...string) *e2e.Fleet {
 // saysEngine compares what clients are told of the engines.
 func saysEngine(c *e2e.Peer, engine string, state service.EngineState, signer string) {
 	c.Helper()
-	e2e.Await(c, "the node knows of the engine", func() bool {
+	wait.Until(c, "the node knows of the engine", func() bool {
 		info := e2e.Decode[wire.InfoResult](c, c.Want("ok", wire.MethodInfo, "{}"))
 		return info.Engine == engine && info.EngineState == string(state) && info.Store == "postgres"
 	})
 	if st := e2e.StatusOf(c, signer); st.Engine != engine {
 		c.Errorf("nonce_status says %+v", st)
 	}
-	e2e.Await(c, "gateway_stats tells of the engine", func() bool {
+	wait.Until(c, "gateway_stats tells of the engine", func() bool {
 		e := e2e.Decode[wire.StatsResult](c, c.Want("ok", wire.MethodStats, "{}")).Engine
 		return e != nil && e.State == string(state) && (e.Shards > 0) == (engine == wire.EnginePerformance)
 	})
@@ -106,7 +107,7 @@ func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {
 	a := f.Nodes["a"]
 	a.Signal(syscall.SIGKILL)
 	for _, s := range signers {
-		e2e.Await(t, s+" is handed out of by b", func() bool {
+		wait.Until(t, s+" is handed out of by b", func() bool {
 			reply := conns["b"].Call(wire.MethodAllocate, `{"signer":"`+s+`"}`)
 			if reply.Error != nil {
 				return false

@@ -92,7 +92,7 @@ func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 	if closed, ok := errors.AsType[*websocket.CloseError](err); !ok || closed.Code != wire.CloseServiceRestart {
 		t.Errorf("an idle connection ended with %v", err)
 	}
-	_ = idle.WS.Close()
+	_ = idle.Close()
 	c.All.Wait()
 	for _, err := range c.Ended {
 		if closed, ok := errors.AsType[*websocket.CloseError](err); !ok || closed.Code != wire.CloseServiceRestart {

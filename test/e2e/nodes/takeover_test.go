@@ -128,7 +128,7 @@ func TestASecondStartOfANodeTakesOverAtOnceAndTheFirstEnds(t *testing.T) {
 			if tt.touch {
 				toFirst.Want("fenced", wire.MethodAllocate, e2e.Allocation(e2e.Account, ""))
 			}
-			_ = toFirst.WS.Close() // it need not wait for this client
+			_ = toFirst.Close() // it need not wait for this client
 			if code := first.Exit(); code != e2e.ExitFailure {
 				t.Errorf("the first ended with %d", code)
 			}

@@ -1,11 +1,8 @@
 package history
 
 import (
-	"bufio"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -215,14 +212,9 @@ type Shift struct {
 
 // Save writes the history as JSON.
 func (h *History) Save(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
+	text, err := json.Marshal(h)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o644)
 	}
-	w := bufio.NewWriter(f)
-	err = errors.Join(json.NewEncoder(w).Encode(h), w.Flush(), f.Close())
-	if err != nil {
-		return fmt.Errorf("save history: %w", err)
-	}
-	return nil
+	return err
 }

@@ -35,6 +35,17 @@ type Reply struct {
 	Error  *wire.Error `json:"error"`
 }
 
+// Reason is the stable word of a refusal, and its outcome where it has one; "ok" for a result.
+func (r *Reply) Reason() string {
+	switch {
+	case r.Error == nil:
+		return "ok"
+	case r.Error.Data == nil:
+		return fmt.Sprint(r.Error.Code)
+	}
+	return strings.TrimSpace(r.Error.Data.Reason + " " + r.Error.Data.Outcome)
+}
+
 // Dial connects to the WebSocket of a gateway. The caller must Close.
 func Dial(ctx context.Context, url string, cfg Config) (*Conn, error) {
 	ws, res, err := websocket.DefaultDialer.DialContext(ctx, url, nil)
@@ -55,10 +66,15 @@ func (c *Conn) Send(id int64, call *history.Call) error {
 	if err != nil {
 		return err
 	}
+	return c.Request(id, method, string(text))
+}
+
+// Request sends a request whose params are JSON.
+func (c *Conn) Request(id int64, method, params string) error {
 	if err := c.ws.SetWriteDeadline(time.Now().Add(c.cfg.Timeout)); err != nil {
 		return err
 	}
-	return c.ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, text))
+	return c.ws.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, id, method, params))
 }
 
 // Read waits for the next answer. After an error the connection cannot be used.

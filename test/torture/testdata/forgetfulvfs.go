@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type forgetful struct {
 	files   map[uintptr]string                      // paths of the open ones, by their place in memory
 	methods map[uintptr]sqlite3.Tsqlite3_io_methods // its tables of them as they were, by their place
 	pending map[string][]change                     // what is not synced, by path
+	deleted []string                                // files that may come back with a loss of power, for their folder is not synced since
 }
 
 // change is a write, or without data the cutting off at a length.
@@ -83,10 +85,17 @@ func (d *forgetful) changedLocked(path string, data []byte, at int64) {
 	d.pending[path] = append(d.pending[path], change{bytes.Clone(data), at})
 }
 
+// twin is where that of a file is.
+func (d *forgetful) twin(path string) string { return filepath.Join(d.safe, filepath.Base(path)) }
+
 // syncedLocked brings what is pending to the twin, each part of it with a chance. Nothing is pending then: an operating system may count
-// what it could not write as written and never try again.
+// what it could not write as written and never try again. With a new file its folder is synced.
 func (d *forgetful) syncedLocked(path string, chance float64) {
-	twin, err := os.OpenFile(filepath.Join(d.safe, filepath.Base(path)), os.O_WRONLY|os.O_CREATE, 0o600)
+	twin, err := os.OpenFile(d.twin(path), os.O_WRONLY, 0)
+	if os.IsNotExist(err) {
+		d.folderSyncedLocked()
+		twin, err = os.Create(d.twin(path))
+	}
 	for _, c := range d.pending[path] {
 		switch {
 		case rand.Float64() >= chance:
@@ -103,6 +112,13 @@ func (d *forgetful) syncedLocked(path string, chance float64) {
 	delete(d.pending, path)
 }
 
+func (d *forgetful) folderSyncedLocked() {
+	for _, path := range d.deleted {
+		_ = os.Remove(d.twin(path)) // it may never have been synced
+	}
+	d.deleted = nil
+}
+
 func openFile(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) int32 {
 	d := theDisk
 	d.mu.Lock()
@@ -111,7 +127,12 @@ func openFile(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) 
 	if rc != sqlite3.SQLITE_OK || name == 0 {
 		return rc
 	}
-	d.files[file] = libc.GoString(name)
+	path := libc.GoString(name)
+	if i := slices.Index(d.deleted, path); i >= 0 { // made anew
+		d.deleted = slices.Delete(d.deleted, i, i+1)
+		d.changedLocked(path, nil, 0)
+	}
+	d.files[file] = path
 	table := at[sqlite3.Tsqlite3_file](file).FpMethods
 	if _, known := d.methods[table]; !known {
 		m := at[sqlite3.Tsqlite3_io_methods](table)
@@ -199,8 +220,8 @@ func deleteFile(tls *libc.TLS, vfs, name uintptr, dirSync int32) int32 {
 	rc := function[pathFunc](d.vfs.FxDelete)(tls, vfs, name, dirSync)
 	if rc == sqlite3.SQLITE_OK {
 		delete(d.pending, path)
-		if dirSync != 0 {
-			_ = os.Remove(filepath.Join(d.safe, filepath.Base(path))) // it may never have been synced
+		if d.deleted = append(d.deleted, path); dirSync != 0 {
+			d.folderSyncedLocked()
 		}
 	}
 	return rc
