@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -325,9 +327,9 @@ func (s *scenario) heard(typ string) string {
 // faults are the words of fault.
 var faults = map[string]chaintest.Fault{
 	"lost": chaintest.Lost, "noanswer": chaintest.NoAnswer, "cut": chaintest.Cut, "cutafter": chaintest.CutAfter, "notjson": chaintest.NotJSON,
-	"endless": chaintest.Endless, "busy": chaintest.Status(429), "broken": chaintest.Status(502), "chain9": chaintest.Result("0x9"),
+	"endless": chaintest.Big(math.MaxInt64), "busy": chaintest.Status(429), "broken": chaintest.Status(502), "chain9": chaintest.Result("0x9"),
 	"limit": chaintest.RPCError(-32005, "limit exceeded"), "null": chaintest.Result(nil), "big": chaintest.Big(100 << 20),
-	"redirect": chaintest.Redirect("http://127.0.0.1:9/"),
+	"redirect": chaintest.Page(http.StatusFound, http.Header{"Location": {"http://127.0.0.1:9/"}}, ""),
 }
 
 func (s *scenario) atChain(words []string) (result string, ok bool) {
@@ -391,8 +393,8 @@ func (s *scenario) atChain(words []string) (result string, ok bool) {
 		}}))
 	case "swap":
 		is, other := []byte(s.txs[words[1]].Hash().Hex()), []byte(s.txs[words[2]].Hash().Hex())
-		s.lie = s.proxy.On("eth_getBlockByNumber", chaintest.Falsify("another transaction", func(result json.RawMessage) json.RawMessage {
-			return bytes.ReplaceAll(result, is, other)
+		s.lie = s.proxy.On("eth_getBlockByNumber", chaintest.Falsify(func(result json.RawMessage) any {
+			return json.RawMessage(bytes.ReplaceAll(result, is, other))
 		}))
 	case "lied":
 		s.lie.Await(count)

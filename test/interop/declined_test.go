@@ -49,7 +49,7 @@ func (d *decline) fault() chaintest.Fault {
 	case d.Break == "silent":
 		return chaintest.Lost
 	case d.What == "page after acceptance": // by what stands before the node, which has taken it
-		return chaintest.PageAfter(d.HTTP, d.Body)
+		return chaintest.After(chaintest.Page(d.HTTP, nil, d.Body))
 	case d.Error != nil && d.HTTP == http.StatusOK:
 		return chaintest.RPCError(d.Error.Code, d.Error.Message)
 	case d.Error != nil:

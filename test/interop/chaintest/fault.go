@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -16,82 +15,58 @@ import (
 // All is the name of every call for a Proxy's rules.
 const All = "*"
 
-// Fault is what becomes of a call that meets a Rule. One of which there is no result to show
-// (Lost, NoAnswer, Cut, CutAfter, Page, Big) takes the place of the answer to a whole batch.
-type Fault struct {
-	name string
-	// do answers a call; ask has the node answer it.
-	do func(ask func() (json.RawMessage, error)) (any, error)
-}
-
-// String is the fault's name.
-func (f Fault) String() string { return f.name }
+// Fault is what becomes of a call that meets a Rule; ask has the node answer it. One of which there is no result to show (Lost, Cut, Page,
+// Big, and each After the node has answered) takes the place of the answer to a whole batch.
+type Fault func(ask func() (json.RawMessage, error)) (any, error)
 
 var (
 	// Lost neither forwards a call nor answers it.
-	Lost = local("lost", fakenode.ErrSilent)
-	// NoAnswer forwards a call and never answers it: sent, and nobody was told.
-	NoAnswer = afterwards("no answer", fakenode.ErrSilent)
+	Lost = instead(fakenode.ErrSilent)
 	// Cut closes the connection and does not forward.
-	Cut = local("cut", &fakenode.Instead{})
-	// CutAfter forwards a call, waits for the node's answer and closes the connection without giving it.
-	CutAfter = afterwards("cut after", &fakenode.Instead{})
+	Cut = instead(&fakenode.Instead{})
+	// NoAnswer forwards a call and never answers it: sent, and nobody was told. CutAfter closes the connection instead.
+	NoAnswer, CutAfter = After(Lost), After(Cut)
 	// NotJSON answers with a page of a proxy, status 200, and does not forward.
-	NotJSON = local("not JSON", page(http.StatusOK, nil, "<html><body>Bad gateway</body></html>"))
-	// Endless answers with a result that never ends, and does not forward.
-	Endless = Big(math.MaxInt64)
+	NotJSON = Page(http.StatusOK, nil, "<html><body>Bad gateway</body></html>")
 	// RateLimited is the JSON-RPC error of a provider whose limit is exceeded; the HTTP form is Status(429).
 	RateLimited = RPCError(-32005, "daily request count exceeded, request rate limited")
 )
 
-// local answers by itself.
-func local(name string, err error) Fault {
-	return Fault{name, func(func() (json.RawMessage, error)) (any, error) { return nil, err }}
+func instead(err error) Fault {
+	return func(func() (json.RawMessage, error)) (any, error) { return nil, err }
 }
 
-// afterwards has the node answer, and tells something else.
-func afterwards(name string, err error) Fault {
-	return Fault{name, func(ask func() (json.RawMessage, error)) (any, error) {
-		_, _ = ask() // what it says is lost
-		return nil, err
-	}}
-}
-
-func page(status int, header http.Header, text string) *fakenode.Instead {
-	return &fakenode.Instead{Status: status, Header: header, Body: func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	}}
+// After has the node answer first, of which the client is not told.
+func After(f Fault) Fault {
+	return func(ask func() (json.RawMessage, error)) (any, error) {
+		_, _ = ask()
+		return f(ask)
+	}
 }
 
 // Delay forwards a call after a time, on the real clock.
 func Delay(d time.Duration) Fault {
-	return Fault{"delay " + d.String(), func(ask func() (json.RawMessage, error)) (any, error) {
+	return func(ask func() (json.RawMessage, error)) (any, error) {
 		time.Sleep(d)
 		return ask()
-	}}
+	}
 }
 
-// Page answers as what stands before a node does, with an HTTP status, and does not forward. On an
-// open WebSocket there is no status: the connection is closed.
+// Page answers as what stands before a node does, with an HTTP status, and does not forward. On an open WebSocket there is no status: the
+// connection is closed.
 func Page(status int, header http.Header, text string) Fault {
-	return local(fmt.Sprint("status ", status), page(status, header, text))
-}
-
-// PageAfter is Page when the node has answered.
-func PageAfter(status int, text string) Fault {
-	return afterwards(fmt.Sprint("status ", status, " after"), page(status, nil, text))
+	return instead(&fakenode.Instead{Status: status, Header: header, Body: func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}})
 }
 
 // Status is an empty Page.
 func Status(code int) Fault { return Page(code, nil, "") }
 
-// Redirect answers 302 with another address and does not forward.
-func Redirect(url string) Fault { return Page(http.StatusFound, http.Header{"Location": {url}}, "") }
-
 // Big answers with a JSON-RPC result, a string, that makes the answer so many bytes long, and does not forward.
 func Big(size int64) Fault {
-	return local(fmt.Sprintf("%d bytes", size), &fakenode.Instead{Status: http.StatusOK, Body: func(w io.Writer) error {
+	return instead(&fakenode.Instead{Status: http.StatusOK, Body: func(w io.Writer) error {
 		const begin, end = `{"jsonrpc":"2.0","id":1,"result":"0x`, `"}`
 		chunk := bytes.Repeat([]byte("0"), 64<<10)
 		_, err := io.WriteString(w, begin)
@@ -107,23 +82,24 @@ func Big(size int64) Fault {
 
 // RPCError answers with a JSON-RPC error and does not forward.
 func RPCError(code int, message string) Fault {
-	return local(fmt.Sprint("error ", code), &fakenode.Error{Code: code, Message: message})
+	return instead(&fakenode.Error{Code: code, Message: message})
 }
 
 // Result answers with this result, whatever its type, and does not forward. nil is null.
 func Result(v any) Fault {
-	return Fault{"result", func(func() (json.RawMessage, error)) (any, error) { return v, nil }}
+	return func(func() (json.RawMessage, error)) (any, error) { return v, nil }
 }
 
-// Falsify forwards a call and gives the client what change makes of the node's result. An error of the node stays as it is.
-func Falsify(name string, change func(result json.RawMessage) json.RawMessage) Fault {
-	return Fault{name, func(ask func() (json.RawMessage, error)) (any, error) {
+// Falsify forwards a call and gives the client what change makes of the node's result. An error of the node, null, and what is no V stay.
+func Falsify[V any](change func(result V) any) Fault {
+	return func(ask func() (json.RawMessage, error)) (any, error) {
 		result, err := ask()
-		if err != nil {
-			return nil, err
+		var v *V
+		if err != nil || json.Unmarshal(result, &v) != nil || v == nil {
+			return result, err
 		}
-		return change(result), nil
-	}}
+		return change(*v), nil
+	}
 }
 
 // When restricts a Rule.
@@ -186,7 +162,7 @@ func (r *Rule) Met() int {
 // Await waits until so many calls have met the rule.
 func (r *Rule) Await(n int) {
 	r.p.t.Helper()
-	poll(r.p.t, fmt.Sprintf("%d calls of %s meet %q", n, r.method, r.fault), func() bool { return r.Met() >= n })
+	poll(r.p.t, fmt.Sprintf("%d calls of %s meet a fault", n, r.method), func() bool { return r.Met() >= n })
 }
 
 func (p *Proxy) match(method string, params []json.RawMessage) *Rule {

@@ -121,7 +121,7 @@ func (p *Proxy) answer(method string, params []json.RawMessage, subscribe func()
 	if r == nil {
 		return ask()
 	}
-	result, err := r.fault.do(ask)
+	result, err := r.fault(ask)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.met++

@@ -78,30 +78,16 @@ var lies = []trouble{
 	on("it says that nonces are used", send, chaintest.RPCError(-32000, "nonce too low")),
 }
 
-func changed[V any](name string, change func(V) any) chaintest.Fault {
-	return chaintest.Falsify(name, func(result json.RawMessage) json.RawMessage {
-		var v *V
-		if json.Unmarshal(result, &v) != nil || v == nil {
-			return result
-		}
-		text, err := json.Marshal(change(*v))
-		if err != nil {
-			return result
-		}
-		return text
-	})
-}
-
 func higher(by uint64) trouble {
 	return on(fmt.Sprintf("its counts are %d too high", by), counts,
-		changed("too high", func(n hexutil.Uint64) any { return n + hexutil.Uint64(by) }))
+		chaintest.Falsify(func(n hexutil.Uint64) any { return n + hexutil.Uint64(by) }))
 }
 
 // isFinal fits the calls that ask for the final block.
 var isFinal = chaintest.If(func(params []json.RawMessage) bool { return string(params[0]) == `"finalized"` })
 
 func final(name string, with map[string]any) trouble {
-	return on(name, "eth_getBlockByNumber", changed(name, func(block map[string]any) any {
+	return on(name, "eth_getBlockByNumber", chaintest.Falsify(func(block map[string]any) any {
 		maps.Copy(block, with)
 		return block
 	}), isFinal)
@@ -109,7 +95,7 @@ func final(name string, with map[string]any) trouble {
 
 // renamed gives the transactions in results of methods the hash of none.
 func renamed(name string, methods ...string) trouble {
-	fault := changed("other hashes", renameTransactions)
+	fault := chaintest.Falsify(renameTransactions)
 	return trouble{name, func(p *chaintest.Proxy) {
 		for _, method := range methods {
 			p.On(method, fault)
