@@ -3,17 +3,14 @@
 package torture
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"noncegate/test/lab/history"
@@ -96,36 +93,18 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 
 func report(w io.Writer, runs []done) (failed int) {
 	var all history.Report
-	perFault, reasons := make(map[string]int), make(map[string]int)
 	for _, d := range runs {
 		r := d.Report
 		all.Acknowledged, all.Refused, all.Unknown = all.Acknowledged+r.Acknowledged, all.Refused+r.Refused, all.Unknown+r.Unknown
-		for f := range strings.SplitSeq(d.Faults, "+") {
-			perFault[f]++
-		}
-		for reason, n := range r.Reasons {
-			reasons[reason] += n
-		}
 		if !r.OK() {
 			failed++
 			fmt.Fprintf(w, "FAILED seed %d (%s): %v\n", d.Seed, d.Faults, r.Violations)
 		}
 	}
 	fmt.Fprintf(w, "\n%d histories, %d acknowledged calls, %d refused, %d of unknown outcome\n", len(runs), all.Acknowledged, all.Refused, all.Unknown)
-	fmt.Fprintf(w, "histories with each fault: %s\nrefusals and unknown outcomes: %s\n", counts(perFault), counts(reasons))
 	if failed == 0 && all.Acknowledged > 0 {
 		// No event in n trials: with 95 % confidence its rate is below 3/n.
 		fmt.Fprintf(w, "no violation: with 95 %% confidence fewer than %.2g of acknowledged calls have one\n", 3/float64(all.Acknowledged))
 	}
 	return failed
-}
-
-// counts lists a tally, the most frequent first.
-func counts(of map[string]int) string {
-	names := slices.Collect(maps.Keys(of))
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s %d", name, of[name])
-	}
-	return strings.Join(names, ", ")
 }

@@ -180,13 +180,7 @@ func lasts(ctx context.Context, d time.Duration) {
 func tries(ctx context.Context, patience, pause time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		err := do(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		lasts(ctx, pause)
-	}
+	return guarded.Retry(ctx, pause, do)
 }
 
 // noRedis is what a gateway says that does not start because of Redis.

@@ -18,8 +18,13 @@ import (
 )
 
 const (
-	readyPoll = 10 * time.Millisecond // how often a server that starts is asked
-	logBytes  = 2000                  // of a log in an error
+	// StartTimeout bounds the start of a server, with the recovery of what it had written.
+	StartTimeout = time.Minute
+	// ReadyPoll is how often something is looked at that has no signal.
+	ReadyPoll = 10 * time.Millisecond
+
+	stopTimeout = 30 * time.Second // of an orderly shutdown, with its last write
+	logBytes    = 2000             // of a log in an error
 )
 
 // ServerConfig says how a server program is started and ended.
@@ -28,11 +33,7 @@ type ServerConfig struct {
 	Args []string // Args[0] is the path of the program
 	// Ready asks once whether the server serves: most have no better signal where there is no service manager.
 	Ready func(ctx context.Context) error
-
-	StartTimeout time.Duration // with the recovery of what it had written
-	Stop         syscall.Signal
-	StopTimeout  time.Duration // of an orderly shutdown, with its last write
-	KillTimeout  time.Duration // of an end by the signal of the room
+	Stop  syscall.Signal // shuts it down in order
 }
 
 // PlainEnv is the environment of servers: nothing of whoever runs the tests.
@@ -166,22 +167,22 @@ func (s *Server) startLocked() error {
 		return err
 	}
 	s.proc = p
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StartTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), StartTimeout)
 	defer cancel()
-	if err := p.Await(ctx, readyPoll, s.cfg.Ready); err != nil {
+	if err := p.Await(ctx, ReadyPoll, s.cfg.Ready); err != nil {
 		return errors.Join(err, s.killLocked())
 	}
 	return nil
 }
 
-func (s *Server) stopLocked() error { return s.endLocked(s.cfg.Stop, s.cfg.StopTimeout) }
+func (s *Server) stopLocked() error { return s.endLocked(s.cfg.Stop, stopTimeout) }
 
 // killLocked gives the signal to the children first, so that a paused server does nothing more but end.
 func (s *Server) killLocked() error {
 	if s.proc == nil {
 		return nil
 	}
-	return errors.Join(s.proc.signalAll(s.room.end), s.endLocked(s.room.end, s.cfg.KillTimeout))
+	return errors.Join(s.proc.signalAll(s.room.end), s.endLocked(s.room.end, killTimeout))
 }
 
 func (s *Server) endLocked(sig syscall.Signal, timeout time.Duration) error {
@@ -194,6 +195,22 @@ func (s *Server) endLocked(sig syscall.Signal, timeout time.Duration) error {
 		return fmt.Errorf("%s: %w", s.cfg.Name, err)
 	}
 	return nil
+}
+
+// Retry does something again and again until it succeeds, and returns its last error when ctx ends.
+func Retry(ctx context.Context, pause time.Duration, do func(context.Context) error) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		err := do(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
 }
 
 // Main runs a package's tests beside one server, which *server points at meanwhile, and returns the exit code. It fails the run when the

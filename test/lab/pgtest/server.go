@@ -43,13 +43,6 @@ import (
 	"noncegate/test/lab/guarded"
 )
 
-const (
-	startTimeout = 60 * time.Second // with the recovery of a killed server
-	stopTimeout  = 30 * time.Second // fast shutdown, with its checkpoint
-	killTimeout  = 15 * time.Second // immediate shutdown; children get 5 s
-	readyPoll    = 20 * time.Millisecond
-)
-
 // Server is one running PostgreSQL. Stop is its fast shutdown: connections are cut, transactions under way are rolled back, a checkpoint is
 // written. Kill is the immediate one, after which the next start recovers from the log. Its methods may be called from any goroutine.
 type Server struct {
@@ -95,8 +88,7 @@ func newServer(bin, password string) (*Server, error) {
 	s := &Server{room: room, bin: bin, password: password, template: "template1", keep: keptDatabases}
 	s.Server = guarded.NewServer(room, guarded.ServerConfig{
 		Name: "PostgreSQL", Args: []string{filepath.Join(bin, "postgres"), "-D", filepath.Join(room.Dir(), "data")},
-		Ready:        func(ctx context.Context) error { return s.exec(ctx) },
-		StartTimeout: startTimeout, Stop: syscall.SIGINT, StopTimeout: stopTimeout, KillTimeout: killTimeout,
+		Ready: func(ctx context.Context) error { return s.exec(ctx) }, Stop: syscall.SIGINT,
 	})
 	return s, nil
 }
@@ -246,21 +238,16 @@ func (s *Server) Promote(ctx context.Context) error {
 }
 
 func (s *Server) awaitRow(ctx context.Context, sql string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, guarded.StartTimeout)
 	defer cancel()
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	for {
+	return guarded.Retry(ctx, guarded.ReadyPoll, func(ctx context.Context) error {
 		var yes bool
-		if err := s.ask(ctx, &yes, sql, args...); err != nil || yes {
-			return err
+		err := s.ask(ctx, &yes, sql, args...)
+		if err == nil && !yes {
+			err = fmt.Errorf("it is not so: %s", sql)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", sql, ctx.Err())
-		case <-tick.C:
-		}
-	}
+		return err
+	})
 }
 
 func (s *Server) ask(ctx context.Context, into any, sql string, args ...any) error {

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"noncegate/test/lab/guarded"
 )
@@ -44,7 +43,7 @@ func StartCluster(n int, settings ...string) (*Cluster, error) {
 		s.bus = bus
 		c.Servers = append(c.Servers, s)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), guarded.StartTimeout)
 	defer cancel()
 	if err := c.join(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Redis Cluster: %w", err), c.Close())
@@ -75,24 +74,21 @@ func (c *Cluster) join(ctx context.Context) error {
 
 // Await waits until every server that runs says that the cluster is whole.
 func (c *Cluster) Await(ctx context.Context) error {
-	tick := time.NewTicker(5 * readyPoll)
-	defer tick.Stop()
 	for _, s := range c.Servers {
 		if s.PID() == 0 {
 			continue
 		}
 		client := s.Dial()
 		defer client.Close()
-		for {
+		err := guarded.Retry(ctx, 5*guarded.ReadyPoll, func(ctx context.Context) error {
 			info, err := client.ClusterInfo(ctx).Result()
-			if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Servers))) {
-				break
+			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Servers)))) {
+				err = fmt.Errorf("the cluster is not whole: %s", info)
 			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("the cluster is not whole: %w (%v) %s", ctx.Err(), err, info)
-			case <-tick.C:
-			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

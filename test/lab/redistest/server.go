@@ -40,13 +40,6 @@ import (
 	"noncegate/test/lab/guarded"
 )
 
-const (
-	startTimeout = 30 * time.Second // with the loading of what it had written
-	stopTimeout  = 30 * time.Second // orderly shutdown, with its last write
-	killTimeout  = 10 * time.Second
-	readyPoll    = 10 * time.Millisecond
-)
-
 // errMissing is what Start returns where no server is installed.
 var errMissing = errors.New("no redis-server found in PATH: install it " +
 	"(Debian, Ubuntu: apt-get install redis-server; Fedora, Alpine, macOS with brew: the package redis)")
@@ -106,8 +99,7 @@ func start(password string, settings []string) (*Server, error) {
 	}
 	s := &Server{password: password}
 	s.Server = guarded.NewServer(room, guarded.ServerConfig{
-		Name: "Redis", Args: []string{binary, filepath.Join(room.Dir(), "redis.conf")}, Ready: s.ping,
-		StartTimeout: startTimeout, Stop: syscall.SIGTERM, StopTimeout: stopTimeout, KillTimeout: killTimeout,
+		Name: "Redis", Args: []string{binary, filepath.Join(room.Dir(), "redis.conf")}, Ready: s.ping, Stop: syscall.SIGTERM,
 	})
 	err = s.StartOn("Address already in use", func(port int) error {
 		s.port = port
