@@ -18,7 +18,7 @@ import (
 	"noncegate/client"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 	"noncegate/wire"
 )
 
@@ -75,9 +75,9 @@ type because struct {
 type refusal struct {
 	Error string `json:"error"`
 	// Outcome is unknown where the act may have been done; else nothing was.
-	Outcome string              `json:"outcome,omitempty"`
-	State   service.EngineState `json:"state,omitempty"`
-	Checks  []engineCheck       `json:"checks,omitempty"` // what was looked at, where that is why
+	Outcome string            `json:"outcome,omitempty"`
+	State   performance.State `json:"state,omitempty"`
+	Checks  []engineCheck     `json:"checks,omitempty"` // what was looked at, where that is why
 }
 
 // serveAPI adds the admin API to the private side.

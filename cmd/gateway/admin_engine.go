@@ -9,24 +9,24 @@ import (
 
 	"noncegate/internal/redisdb"
 	"noncegate/nonce"
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 )
 
 // engineStatus is the state of the engine.
 type engineStatus struct {
-	Node      string              `json:"node"`
-	Available bool                `json:"available"`
-	Why       string              `json:"why,omitempty"` // it is not
-	State     service.EngineState `json:"state"`
-	Goal      service.EngineState `json:"goal"`
-	Number    int64               `json:"generation"`
-	Reason    string              `json:"reason"`
-	ChangedAt time.Time           `json:"changedAt,omitzero"`
-	Shards    int                 `json:"shards"`       // of the database
-	Logs      int                 `json:"shardsLogged"` // shards that have a log
-	Lost      int64               `json:"logsLost"`     // logs that the node declared lost
-	Redis     string              `json:"redis"`        // ok, or what is wrong
-	Here      []loggedShard       `json:"logsHere,omitempty"`
+	Node      string            `json:"node"`
+	Available bool              `json:"available"`
+	Why       string            `json:"why,omitempty"` // it is not
+	State     performance.State `json:"state"`
+	Goal      performance.State `json:"goal"`
+	Number    int64             `json:"generation"`
+	Reason    string            `json:"reason"`
+	ChangedAt time.Time         `json:"changedAt,omitzero"`
+	Shards    int               `json:"shards"`       // of the database
+	Logs      int               `json:"shardsLogged"` // shards that have a log
+	Lost      int64             `json:"logsLost"`     // logs that the node declared lost
+	Redis     string            `json:"redis"`        // ok, or what is wrong
+	Here      []loggedShard     `json:"logsHere,omitempty"`
 	// In DUAL_WRITE: how many shards have kept up for as long as is wanted, how long that is,
 	// and those of the node that answers.
 	Rehearsed  int          `json:"shardsRehearsed,omitempty"`
@@ -43,11 +43,11 @@ type switchOrder struct {
 
 // switchReport is the answer to it.
 type switchReport struct {
-	From   service.EngineState `json:"from"`
-	To     service.EngineState `json:"to"`
-	Checks []engineCheck       `json:"checks,omitempty"`
-	Done   bool                `json:"done"`
-	DryRun bool                `json:"dryRun,omitempty"`
+	From   performance.State `json:"from"`
+	To     performance.State `json:"to"`
+	Checks []engineCheck     `json:"checks,omitempty"`
+	Done   bool              `json:"done"`
+	DryRun bool              `json:"dryRun,omitempty"`
 }
 
 // engineCheck is something that was looked at before a switch.
@@ -81,8 +81,8 @@ type engineDifference struct {
 
 // refusedSwitch is a switch that is not possible now. Nothing happened.
 type refusedSwitch struct {
-	state service.EngineState // there is
-	why   string              // a sentence
+	state performance.State // there is
+	why   string            // a sentence
 	// checks are what was looked at, where that is why.
 	checks []engineCheck
 }
@@ -91,13 +91,13 @@ type refusedSwitch struct {
 func (e *refusedSwitch) Error() string { return "refused in state " + string(e.state) + ": " + e.why }
 
 // switchTargets are the words of the command line.
-var switchTargets = map[string]service.EngineState{"performance": service.StatePerformance, "reliable": service.StateReliable}
+var switchTargets = map[string]performance.State{"performance": performance.Performance, "reliable": performance.Reliable}
 
 const switchWords = "neither performance nor reliable"
 
 func (a *app) refusedWithoutEngine() error {
 	if err := a.errNoEngine(); err != nil {
-		return &refusedSwitch{state: service.StateReliable, why: err.Error()}
+		return &refusedSwitch{state: performance.Reliable, why: err.Error()}
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (a *app) switchEngine(ctx context.Context, q switchOrder) (switchReport, er
 // engineStatus reads what there is to say now.
 func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
 	if err := a.errNoEngine(); err != nil {
-		return engineStatus{Node: a.node, State: service.StateReliable, Goal: service.StateReliable, Why: err.Error()}, nil
+		return engineStatus{Node: a.node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
 	}
 	return a.loggedStatus(ctx), nil
 }
@@ -142,7 +142,7 @@ type loggedShard struct {
 }
 
 func (a *app) loggedStatus(ctx context.Context) engineStatus {
-	st := a.service.Engine()
+	st := a.engine.Status()
 	out := engineStatus{
 		Node: a.node, Available: true, State: st.State, Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
 		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
@@ -154,7 +154,7 @@ func (a *app) loggedStatus(ctx context.Context) engineStatus {
 		}
 		out.Here = append(out.Here, l)
 	}
-	if st.State == service.StateDualWrite {
+	if st.State == performance.DualWrite {
 		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
 		for _, sh := range st.Rehearsing {
 			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
@@ -166,19 +166,19 @@ func (a *app) loggedStatus(ctx context.Context) engineStatus {
 	return out
 }
 
-func loggedGoal(g *nonce.EngineGoal) service.EngineState {
+func loggedGoal(g *nonce.EngineGoal) performance.State {
 	if g.Performance {
-		return service.StatePerformance
+		return performance.Performance
 	}
-	return service.StateReliable
+	return performance.Reliable
 }
 
 // switchLogs says which engine is wanted, after a look whether that is possible.
-func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun bool) (switchReport, error) {
-	from, _ := a.service.EngineState()
+func (a *app) switchLogs(ctx context.Context, to performance.State, dryRun bool) (switchReport, error) {
+	from, _ := a.engine.State()
 	r := switchReport{From: from, To: to, DryRun: dryRun}
-	performance := to == service.StatePerformance
-	if performance {
+	fast := to == performance.Performance
+	if fast {
 		notes, err := a.checkRedis(ctx)
 		check := engineCheck{Name: "redis", OK: err == nil, Text: strings.Join(notes, "; ")}
 		if err != nil {
@@ -192,7 +192,7 @@ func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun boo
 	if dryRun {
 		return r, nil
 	}
-	if _, err := a.service.Switch(ctx, performance, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
+	if _, err := a.engine.Switch(ctx, fast, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
 		return r, err
 	}
 	r.Done = true
@@ -203,7 +203,7 @@ func (a *app) switchLogs(ctx context.Context, to service.EngineState, dryRun boo
 // replay ships what this node's logs have.
 func (a *app) replay(context.Context, because) (r replayReport, err error) {
 	if err = a.refusedWithoutEngine(); err == nil {
-		whole, logs := a.service.Ship()
+		whole, logs := a.engine.Ship()
 		r = replayReport{Shipped: whole, Left: logs - whole}
 	}
 	return r, err
@@ -215,7 +215,7 @@ func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error)
 		return reconcileReport{}, err
 	}
 	began := time.Now()
-	got, err := a.service.Reconcile(ctx)
+	got, err := a.engine.Reconcile(ctx)
 	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
 	for _, d := range got.Differences {
 		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})

@@ -27,6 +27,7 @@ import (
 	"noncegate/internal/redisdb"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/service"
 	"noncegate/postdb"
 	"noncegate/wire"
@@ -64,6 +65,7 @@ type app struct {
 	audit           *audit.Log                  // nil: off
 	gate            *access.Gate                // nil: clients need not say who they are
 	service         *service.Service
+	engine          *performance.Engine // nil: this node does not have it
 	server          *ws.Server
 	inside          *inside
 }

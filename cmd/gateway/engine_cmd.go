@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 )
 
 type engineCmd struct {
@@ -88,8 +88,8 @@ func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 // waited is what the command prints as JSON of a switch whose end it waited for.
 type waited struct {
 	*switchReport
-	State      service.EngineState `json:"state,omitempty"` // as it was seen last
-	Generation int64               `json:"generation,omitempty"`
+	State      performance.State `json:"state,omitempty"` // as it was seen last
+	Generation int64             `json:"generation,omitempty"`
 }
 
 // runToTheEnd prints the switch that was made, waits for its end, and prints the state
@@ -144,7 +144,7 @@ func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) 
 		if s = now; s.State == want {
 			return s, nil
 		}
-		if s.State == service.StateDegraded && want != service.StateReliable {
+		if s.State == performance.Degraded && want != performance.Reliable {
 			return s, fmt.Errorf("it became %s: %s", s.State, s.Reason)
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 
 	"noncegate/internal/metrics"
 	"noncegate/nonce"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/redislog"
 	"noncegate/nonce/service"
 	"noncegate/wire"
@@ -32,9 +33,9 @@ func (a *app) errNoEngine() error {
 	return nil
 }
 
-// logConfig is what the service needs for the performance engine; nil: there is none.
+// openEngine makes the performance engine, unless this node does not have it: then both are nil.
 // A Redis that has the logs of another database stops the start.
-func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
+func (a *app) openEngine(ctx context.Context) (service.Engine, error) {
 	store, ok := a.store.(nonce.LogStore)
 	id := a.databaseID()
 	if !ok || id == nil || a.errNoEngine() != nil {
@@ -47,10 +48,11 @@ func (a *app) logConfig(ctx context.Context) (*service.LogConfig, error) {
 		return nil, settingErrorf("redis", "cannot be used: %s", sentenceOf(err))
 	}
 	c := a.cfg
-	return &service.LogConfig{
+	a.engine, err = performance.New(performance.Config{
 		Log: log, Store: store, Grant: c.EngineGrant, ShipEvery: c.ShipInterval, ShipSLA: c.ShipSLA,
 		LostAfter: c.RedisLostAfter, Timeout: c.EngineTimeout, Margin: lossMargin,
-	}, nil
+	})
+	return a.engine, err
 }
 
 // logGauges are the logs of this node, in the order of logValues.
@@ -68,7 +70,16 @@ var logGauges = []metrics.Named{
 }
 
 func (a *app) logValues() []float64 {
-	f := a.service.LogFigures()
+	var f performance.Figures
+	if a.engine != nil {
+		f = a.engine.Figures()
+	} else {
+		for _, sh := range a.service.Shards() {
+			if sh.Performance {
+				f.Logged++
+			}
+		}
+	}
 	return []float64{
 		float64(f.Logged), float64(f.Serving), float64(f.Failing), float64(f.Lost), float64(f.Unshipped), oneIf(f.Degraded), float64(f.Rehearsed),
 		oneIf(f.Reached), f.Behind.Seconds(),
@@ -84,7 +95,7 @@ func oneIf(is bool) float64 {
 
 // engineOfAll is the engine that every signer has; of a cluster between the two, reliable.
 func (a *app) engineOfAll() string {
-	if state, _ := a.service.EngineState(); state == service.StatePerformance {
+	if state, _ := a.engine.State(); state == performance.Performance {
 		return wire.EnginePerformance
 	}
 	return wire.EngineReliable
@@ -93,11 +104,11 @@ func (a *app) engineOfAll() string {
 // engineStats is what gateway_stats and the ws_perf line say of the engines; nil: there is only
 // one.
 func (a *app) engineStats() *wire.EngineStats {
-	if !a.service.Logs() {
+	if a.engine == nil {
 		return nil
 	}
 	state, generation := a.engineState()
-	f := a.service.LogFigures()
+	f := a.engine.Figures()
 	return &wire.EngineStats{
 		State: state, Generation: generation, Shards: int64(f.Logged), Unshipped: int64(f.Unshipped), BehindMs: f.Behind.Milliseconds(),
 	}
@@ -105,9 +116,9 @@ func (a *app) engineStats() *wire.EngineStats {
 
 // engineState is what gateway_info says of the engines; "": there is only one.
 func (a *app) engineState() (state string, generation int64) {
-	if !a.service.Logs() {
+	if a.engine == nil {
 		return "", 0
 	}
-	is, change := a.service.EngineState()
+	is, change := a.engine.State()
 	return string(is), change
 }

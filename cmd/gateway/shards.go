@@ -29,7 +29,7 @@ func (a *app) leaveRegistry(ctx context.Context) error { return a.store.Leave(ct
 // openService starts what runs requests.
 func (a *app) openService(ctx context.Context) error {
 	c := a.cfg
-	log, err := a.logConfig(ctx)
+	engine, err := a.openEngine(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (a *app) openService(ctx context.Context) error {
 	a.service, err = service.New(ctx, store, a.holder, service.Config{
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners, MaxSignerBytes: c.MaxSignerBytes,
-		Rules: rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
-		Log:   log, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
+		Rules:  rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
+		Engine: engine, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, HistoryRetention: c.ConsumedRetention,
 	}, counted, a.hub, a.die, a.log)
 	if err != nil {

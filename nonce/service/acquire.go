@@ -37,7 +37,7 @@ func (w *worker) ensureOwned(groups []*group) []*group {
 			left = append(left, g)
 		}
 	}
-	return w.inLog(left)
+	return w.ready(left)
 }
 
 const (
@@ -128,20 +128,17 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 		}
 		return nil
 	}
-	if before == 0 || row.Token != before+1 || sh.log != nil || row.Performance {
+	if before == 0 || row.Token != before+1 || sh.fast || row.Performance {
 		w.lose(sh)
 	}
 	sh.term.Store(row.Token)
-	if before == 0 {
-		sh.logFailed.since = time.Time{} // what failed did so in a stay before this one
-	}
 	sh.doubt = *row
-	if row.Performance {
-		w.beginLog(sh, row)
-		if w.svc.cfg.Log == nil { // the shard is for a node that has a log
-			w.releaseShards([]*shard{sh})
-			return errNoLog
-		}
+	if row.Performance && w.committer == nil { // the shard is for a node that has the engine
+		w.releaseShards([]*shard{sh})
+		return errNoEngine
+	}
+	if sh.fast = row.Performance; w.committer != nil {
+		w.committer.Acquired(Shard{sh}, row, before == 0)
 	}
 	result := nonce.AcquireNew
 	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
@@ -165,4 +162,53 @@ func (w *worker) fenced(g *group, row *lease.Shard) {
 	}
 	w.svc.checkIncarnation(row.Owner)
 	w.toOwner(g, row, nonce.ErrFenced)
+}
+
+const (
+	errNoEngine nonce.Told = "the signer's shard has the performance engine, which this node does not have"
+	errLeft     nonce.Told = "this node cannot serve the performance engine of the signer's shard just now; try again"
+)
+
+// leaves reports whether this node leaves a shard of that row, which no node has served since then, to
+// others.
+func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
+	return row.Performance && (s.cfg.Engine == nil || s.cfg.Engine.Leaves(since))
+}
+
+// yield sets groups aside whose shard is left to other nodes, and comes back to them to see whether one
+// has it.
+func (w *worker) yield(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		sh := g.shard
+		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.committer == nil || !w.svc.leaves(sh.view.Load(), time.Time{}) {
+			return false
+		}
+		w.park(g, errLeft)
+		return true
+	})
+}
+
+// ready returns the groups that can be planned. The others wait until the committer of their shard can
+// take them.
+func (w *worker) ready(groups []*group) []*group {
+	return slices.DeleteFunc(groups, func(g *group) bool {
+		if !g.shard.fast {
+			return false
+		}
+		err := w.committer.Ready(Shard{g.shard})
+		if err != nil && len(g.tasks) > 0 {
+			w.park(g, err)
+		}
+		return err != nil
+	})
+}
+
+// askStore reads or acquires something that groups wait for.
+func (w *worker) askStore(ask func(context.Context) error) error {
+	if w.committer != nil {
+		return w.committer.Ask(ask)
+	}
+	ctx, cancel := w.svc.timeout()
+	defer cancel()
+	return ask(ctx)
 }

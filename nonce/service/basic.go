@@ -68,7 +68,7 @@ func (b *basic) write(t *task) {
 		b.svc.log.Error("a commit was aborted", "signer", t.op.Signer, "op", t.op.Kind.String(), "error", err)
 		t.refuse(nonce.ErrInternal)
 	case errors.Is(err, nonce.ErrLive):
-		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
+		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: ErrUnreadable})
 	case sentBack(err):
 		t.refuse(err)
 	default:
@@ -135,7 +135,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 			svc.alarmUnreadable(need.Signer, l.Signer.Version, l.Err)
 			return nonce.Write{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: l.Err}
 		}
-		if l.Shard.Performance { // who has the log serves it
+		if l.Shard.Performance { // its owner serves it
 			return nonce.Write{}, &nonce.NotOwnerError{Node: l.Shard.Owner.Node, URL: svc.fleet.Load().nodes[l.Shard.Owner.Node].URL}
 		}
 		row, mended := rules.Mend(l.Signer, &l.Shard)
@@ -200,16 +200,13 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 		t, a := tasks[i], &plan.Answers[i]
 		svc.open.Settle(t.op, a)
 		if a.After > svc.clock.now().Earliest {
-			t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
+			t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errTooSoon})
 		} else {
 			t.answer(a, svc.clock.now())
 		}
 		svc.publish(worker, t, a, chain, plan.Signer.Version, now)
 	}
 }
-
-// errAfterGrant is told instead of an answer that must wait, where nobody waits.
-const errAfterGrant nonce.Told = "it is recorded, and Redis, which was lost, may still have given the nonce to somebody else for a while; ask again"
 
 // sweep ends overdue holds where no node of the other mode lives that would.
 func (b *basic) sweep(paused bool) {

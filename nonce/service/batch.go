@@ -17,7 +17,6 @@ type batch struct {
 	// signers and holds bound what is looked at for overdue holds, see pace.room
 	signers, holds int
 	waiting        bool // the store has listed more than is looked at now
-	arrived        *shipment
 }
 
 func (w *worker) take() (b batch) {
@@ -32,7 +31,6 @@ func (w *worker) take() (b batch) {
 	b.due, w.due = w.due[:n:n], w.due[n:]
 	b.waiting = len(w.due) > 0
 	b.tick, w.tick = w.tick, false
-	b.arrived, w.arrived = w.arrived, nil
 	return b
 }
 

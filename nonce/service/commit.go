@@ -11,9 +11,16 @@ import (
 // commit writes what was planned in one statement, and returns the groups that go on: those
 // given as next among them.
 func (w *worker) commit(groups, next []*group) []*group {
-	logged, groups := split(groups)
-	if len(logged) > 0 {
-		next = w.append(logged, next)
+	parts, groups := split(groups)
+	if len(parts) > 0 {
+		w.committer.Commit(parts)
+	}
+	for _, p := range parts {
+		if g := p.g; g.goesOn {
+			if g.goesOn = false; len(g.tasks) > 0 || g.look {
+				next = append(next, g)
+			}
+		}
 	}
 	if len(groups) == 0 {
 		return next
@@ -56,7 +63,9 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 func (w *worker) applied(g *group, now time.Time) {
 	sig, plan := g.sig, g.plan
 	if plan.Writes {
-		w.rehearse(g)
+		if w.committer != nil {
+			w.committer.Committed(Part{g})
+		}
 		w.set(sig, plan.Signer, g.write.Term.Token)
 	} else if sig.stopped { // the floor that is safe is the one that the row has
 		w.set(sig, sig.row, sig.token)
@@ -67,6 +76,11 @@ func (w *worker) applied(g *group, now time.Time) {
 	if g.write.Watch.Kind != nonce.WatchAsIs {
 		sig.watch = g.write.Watch
 	}
+	w.concluded(g, now)
+}
+
+// concluded ends what a commit covered of a group.
+func (w *worker) concluded(g *group, now time.Time) {
 	w.answer(g, now)
 	if g.look && len(g.tasks) == 0 {
 		w.lookedAt(g)
@@ -87,10 +101,15 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.ownership(g.shard.view.Load()), now, g.shard.log != nil
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.ownership(g.shard.view.Load()), now, g.shard.fast
 		}
 		svc.open.Settle(t.op, a)
-		if w.waits(g, t, a) || w.tooSoon(t, a) {
+		if g.shard.fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {
+			t.move(waiting)
+			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
+			continue
+		}
+		if w.tooSoon(t, a) {
 			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
 			continue
 		}

@@ -99,7 +99,7 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	case !sig.stopped:
 	case row.Floor >= sig.safe:
 		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
-		sig.stopped, sig.logged = false, 0
+		sig.stopped, sig.confirmed = false, 0
 		sig.shard.stopped.Add(-1)
 	default: // the row may be of a commit that was confirmed before the store went back
 		sig.safe = max(sig.safe, row.Next)
@@ -108,11 +108,11 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 
 // rowWentBack reports whether a row shows less than was remembered: a lower version or cursor, or
 // the same version with another content. The last happens when the store lost commits and
-// others were made in their place. What the log of its shard had is in the row once the shard has
-// the reliable engine again, unless the log was declared lost, or another owner stopped the signer
-// because the store refused it, and its floor is safe by now.
+// others were made in their place. What the performance engine of its shard had confirmed is
+// in the row once the shard has the reliable engine again, unless a loss was declared, or another owner
+// stopped the signer because the store refused it, and its floor is safe by now.
 func rowWentBack(sig *signer, l *nonce.LoadedSigner) bool {
-	if l.Signer.Version < sig.logged && l.Signer.Floor < sig.safe && !l.Shard.Performance && l.Shard.Epoch <= sig.loggedIn {
+	if l.Signer.Version < sig.confirmed && l.Signer.Floor < sig.safe && !l.Shard.Performance && l.Shard.Epoch <= sig.confirmedIn {
 		return true
 	}
 	return l.Signer.Version < sig.row.Version || l.Signer.Next < sig.row.Next ||
@@ -131,12 +131,9 @@ func sameLive(a, b []nonce.Entry) bool {
 // committed, lets it serve again.
 func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	sig.stop()
-	if sig.unshipped != nil { // the rest is taken off when its shard is lost
-		w.logs.unshipped -= int(sig.row.Version - l.Signer.Version)
-	}
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
-		"signer", sig.name, "seen_version", max(sig.row.Version, sig.logged), "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
+		"signer", sig.name, "seen_version", max(sig.row.Version, sig.confirmed), "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
 }
 

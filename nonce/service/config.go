@@ -35,8 +35,8 @@ type Config struct {
 	MaxSigners     int
 	MaxSignerBytes int64
 
-	// Log is for the performance engine; nil: this node serves no shard that has it.
-	Log *LogConfig
+	// Engine is the performance engine; nil: this node serves no shard that has it.
+	Engine Engine
 
 	Rules            rules.Rules
 	Chain            nonce.Chain   // nil: no chain is configured
@@ -72,11 +72,6 @@ func (c *Config) defaults() {
 	c.LockRetry = cmp.Or(c.LockRetry, 5*time.Millisecond)
 	c.MaxSigners = cmp.Or(c.MaxSigners, 1_000_000)
 	c.MaxSignerBytes = cmp.Or(c.MaxSignerBytes, 512<<20)
-	if c.Log != nil {
-		own := *c.Log
-		own.defaults()
-		c.Log = &own
-	}
 }
 
 func (c *Config) validate() error {
@@ -98,10 +93,6 @@ func (c *Config) validate() error {
 		return errors.New("the signers that are remembered, and their bytes, must be at least 1")
 	case r.NewSigners != "" && r.NewSigners != nonce.AllowNew && r.NewSigners != nonce.RefuseNew:
 		return fmt.Errorf("new signers %q is neither %q nor %q", r.NewSigners, nonce.AllowNew, nonce.RefuseNew)
-	case c.Log != nil && (c.Log.Log == nil || c.Log.Store == nil):
-		return errors.New("the performance engine needs a log and a store")
-	case c.Log != nil && c.Log.ShipSLA >= c.Log.Grant:
-		return errors.New("how far the rows may be behind must be below the grant")
 	case c.SweepInterval <= 0:
 		return errors.New("the sweep interval must be above 0")
 	case c.RequestRetention < 0 || c.HistoryRetention < 0:

@@ -12,13 +12,3 @@ func (s *Service) Forwarding() (n int) {
 
 // Halt refuses everything from now on.
 func (s *Service) Halt(reason error) { s.halt(reason) }
-
-// StoreAway reports whether a worker takes the store for away.
-func (s *Service) StoreAway() (away bool) {
-	for _, w := range s.workers {
-		w.batchMu.Lock()
-		away = away || w.logs.storeAway
-		w.batchMu.Unlock()
-	}
-	return away
-}

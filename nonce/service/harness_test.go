@@ -18,6 +18,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/noncetest"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/rules"
 	"noncegate/nonce/service"
 )
@@ -227,6 +228,7 @@ type node struct {
 	cfg    service.Config
 	fig    *figures
 	events *events
+	engine *performance.Engine // nil: it has none
 	fatal  chan error
 }
 
@@ -283,6 +285,12 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 		c(&n.cfg)
 	}
 	var err error
+	if e, is := n.cfg.Engine.(*testEngine); is {
+		if e.Engine, err = performance.New(e.cfg); err != nil {
+			t.Fatal(err)
+		}
+		n.engine = e.Engine
+	}
 	n.Service, err = service.New(t.Context(), store, h, n.cfg, n.fig, n.events, func(err error) { n.fatal <- err }, quiet(t))
 	if err != nil {
 		t.Fatal(err)

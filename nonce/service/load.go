@@ -16,6 +16,7 @@ func (w *worker) load(groups []*group) []*group {
 	var needs []nonce.SignerNeed
 	for _, g := range groups {
 		if g.sig = w.memory.use(g.name); g.sig != nil {
+			w.overlay(g)
 			g.wants.Requests = append(g.wants.Requests, g.unasked()...)
 		}
 		if g.sig == nil || g.wants.Any() {
@@ -32,9 +33,13 @@ func (w *worker) load(groups []*group) []*group {
 		case g.sig == nil || len(g.tasks) == 0 && !g.look:
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
 			w.stoppedNow(g, g.sig.row.Version)
-		case g.sig.stopped && g.shard.log != nil && (w.logs.storeAway || g.shard.log.shipped < g.shard.log.refused[g.name]):
-			w.park(g, errLogAway) // its floor goes to the store, and only when whoever takes over the log leaves out what was refused
 		default:
+			if g.sig.stopped && g.shard.fast {
+				if err := w.committer.FloorWaits(Signer{g.sig}); err != nil {
+					w.park(g, err)
+					continue
+				}
+			}
 			left = append(left, g)
 		}
 	}
@@ -49,7 +54,7 @@ func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
 		return err
 	})
 	if err == nil && w.svc.store.Generation() != w.generation {
-		err = errGeneration // a commit is refused for it, and a log would not be
+		err = errGeneration // the store's statement is refused for it, and a committer's would not be
 	}
 	for i, g := range groups {
 		if err != nil {
@@ -60,10 +65,10 @@ func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
 	}
 }
 
-// failUnread ends the tasks of a group that need what could not be read. Of a signer in a log, which
-// is remembered whole, the others go on.
+// failUnread ends the tasks of a group that need what could not be read. Of a signer whose
+// memory is ahead of its row, and whole, the others go on.
 func (w *worker) failUnread(g *group, err error) {
-	if g.sig == nil || !g.sig.inLog() {
+	if g.sig == nil || !g.sig.fast() {
 		w.failGroup(g, err)
 		g.look = false
 		return
@@ -110,8 +115,8 @@ func (g *group) need() nonce.SignerNeed {
 	return n
 }
 
-// errUnreadable refuses what concerns a signer whose row cannot be read.
-const errUnreadable nonce.Told = "the stored state of this signer cannot be read; it is stopped until its row is mended"
+// ErrUnreadable refuses what concerns a signer whose row cannot be read.
+const ErrUnreadable nonce.Told = "the stored state of this signer cannot be read; it is stopped until its row is mended"
 
 // alarmUnreadable tells of a row that cannot be read.
 func (s *Service) alarmUnreadable(signer string, version int64, cause error) {
@@ -135,12 +140,12 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		w.svc.alarmUnreadable(g.name, l.Signer.Version, l.Err)
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
-		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: errUnreadable})
-	case l.Shard.Performance != (g.shard.log != nil): // an outcome that was unknown, or the engine of another life
+		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: ErrUnreadable})
+	case l.Shard.Performance != g.shard.fast: // an outcome that was unknown, or the engine of another life
 		w.lose(g.shard)
 		g.sig = nil
 		w.rerouted = append(w.rerouted, g)
-	case g.sig != nil && g.sig.inLog(): // memory is ahead of the rows
+	case g.sig != nil && g.sig.fast(): // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
 			w.stoppedNow(g, l.Signer.Version)

@@ -11,6 +11,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/service"
 )
 
@@ -46,7 +47,7 @@ func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
 }
 
 func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) *nonce.Op) {
-	times := func(c *service.Config) { c.Workers, c.LeaseTTL, c.Log.ShipSLA = 1, 3*time.Second, time.Second }
+	times := func(c *service.Config) { c.Workers, c.LeaseTTL, logs(c).ShipSLA = 1, 3*time.Second, time.Second }
 	n, _ := l.start("a", times)
 	l.on(n)
 	l.start("b", times)
@@ -117,7 +118,7 @@ func TestReconcileNamesWhatDiffers(t *testing.T) {
 			}
 			return nil
 		})
-		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards || len(got.Differences) > 0 {
+		if got, err := n.engine.Reconcile(l.Context()); err != nil || got.Equal != shards || len(got.Differences) > 0 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		name := l.disk.nameIn(1)
@@ -125,8 +126,8 @@ func TestReconcileNamesWhatDiffers(t *testing.T) {
 		last := l.server.shards[1].records
 		last[len(last)-1].Changes[0].Next = 9
 		l.server.mu.Unlock()
-		want := service.Difference{Signer: name, What: "next", Log: "9", Memory: "2"}
-		if got, err := n.Reconcile(l.Context()); err != nil || got.Equal != shards-1 || len(got.Differences) != 1 || got.Differences[0] != want {
+		want := performance.Difference{Signer: name, What: "next", Log: "9", Memory: "2"}
+		if got, err := n.engine.Reconcile(l.Context()); err != nil || got.Equal != shards-1 || len(got.Differences) != 1 || got.Differences[0] != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	})
@@ -168,14 +169,14 @@ func TestNoLossIsDeclaredWhileTheStoreIsAway(t *testing.T) {
 			t.Errorf("the hand-out: %s; %d declarations", got, declared.Load())
 		}
 		l.disk.onBefore(nil)
-		l.await(time.Minute, "the loss is declared", func() bool { return n.LogFigures().Lost == 1 })
+		l.await(time.Minute, "the loss is declared", func() bool { return n.engine.Figures().Lost == 1 })
 	})
 }
 
 // TestAskingForANodeThatCameHoldsUpNoHandOut while the store does not tell the nodes.
 func TestAskingForANodeThatCameHoldsUpNoHandOut(t *testing.T) {
 	inLogs(t, func(l *logged) {
-		n, _ := l.startBusy(func(c *service.Config) { c.Log.ShipSLA = time.Second })
+		n, _ := l.startBusy(func(c *service.Config) { logs(c).ShipSLA = time.Second })
 		name := l.disk.nameIn(0)
 		came := l.disk.register(l.T, "came")
 		if _, err := l.disk.Renew(l.Context(), came, time.Hour); err != nil {
@@ -201,7 +202,7 @@ func TestAskingForANodeThatCameHoldsUpNoHandOut(t *testing.T) {
 		})
 		time.Sleep(n.cfg.WatchEvery) // the watch asks, too
 		asks, began := n.send(allocate(name))[0], time.Now()
-		if got := n.do(allocate(l.disk.nameIn(1))); got != "30#1" || time.Since(began) > n.cfg.Log.ShipSLA+50*time.Millisecond {
+		if got := n.do(allocate(l.disk.nameIn(1))); got != "30#1" || time.Since(began) > logs(&n.cfg).ShipSLA+50*time.Millisecond {
 			t.Errorf("%s after %v", got, time.Since(began))
 		}
 		l.disk.onBefore(nil)

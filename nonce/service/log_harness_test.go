@@ -12,6 +12,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/service"
 )
 
@@ -244,13 +245,22 @@ func inLogs(t *testing.T, test func(l *logged)) {
 	})
 }
 
+// testEngine is made when all settings are known.
+type testEngine struct {
+	*performance.Engine
+	cfg performance.Config
+}
+
+// logs are the settings of a node's engine.
+func logs(c *service.Config) *performance.Config { return &c.Engine.(*testEngine).cfg }
+
 // start starts a node, and returns its way to the server of logs.
 func (l *logged) start(name string, change ...func(*service.Config)) (*node, *logWay) {
 	l.Helper()
 	way := &logWay{logServer: l.server}
 	n := start(l.T, l.disk, name, append([]func(*service.Config){func(c *service.Config) {
 		c.WatchEvery = 500 * time.Millisecond
-		c.Log = &service.LogConfig{Log: way, Store: l.disk, Grant: logGrant, LostAfter: logLostAfter, Timeout: logTimeout}
+		c.Engine = &testEngine{cfg: performance.Config{Log: way, Store: l.disk, Grant: logGrant, LostAfter: logLostAfter, Timeout: logTimeout}}
 	}}, change...)...)
 	l.nodes = append(l.nodes, n)
 	return n, way
@@ -266,7 +276,7 @@ func (l *logged) on(n *node) {
 
 func (l *logged) switchTo(n *node, performance bool) {
 	l.Helper()
-	if _, err := n.Switch(l.Context(), performance, 0, "test"); err != nil {
+	if _, err := n.engine.Switch(l.Context(), performance, 0, "test"); err != nil {
 		l.Fatal(err)
 	}
 }

@@ -56,13 +56,13 @@ func (l *logged) afterTheLoss() *node {
 func TestAMarkOfADoubtfulNonceThatIsRepeatedWaitsAsTheFirstDoes(t *testing.T) {
 	inLogs(t, func(l *logged) {
 		const waiting, batches = 20, 2000
-		a, _ := l.start("a", func(c *service.Config) { c.Log.Grant = 2 * time.Minute })
+		a, _ := l.start("a", func(c *service.Config) { logs(c).Grant = 2 * time.Minute })
 		l.on(a)
 		name := l.disk.nameIn(0)
 		for i := range waiting {
 			a.want(fmt.Sprintf("allocate hold=8m signer=%s -> %d#1", name, i))
 		}
-		a.Ship()
+		a.engine.Ship()
 		l.parts("a")
 		began := time.Now()
 		b := l.afterTheLoss()

@@ -16,21 +16,21 @@ type signer struct {
 
 	chain nonce.ChainSigner // nil: no chain is configured for it
 
-	size      int64       // of memory, as it was counted last
-	dueAt     int64       // for when it is in the list of deadlines; 0: it is not
-	index     int         // in that list
-	listed    int64       // for when the store has it listed, as far as is known; 0: it is not
-	watch     nonce.Watch // as which the store has it among those that are watched, as far as is known
-	unshipped *unshipped  // what the store does not have yet; nil: nothing
-	block     int64       // nonces that are reserved ahead
+	size     int64       // of memory, as it was counted last
+	dueAt    int64       // for when it is in the list of deadlines; 0: it is not
+	index    int         // in that list
+	listed   int64       // for when the store has it listed, as far as is known; 0: it is not
+	watch    nonce.Watch // as which the store has it among those that are watched, as far as is known
+	reserved int64       // see Signer.Reserved
 
-	pinned  bool  // the log may have what was appended of it last; memory has not followed yet
-	stopped bool  // the store showed less of it than was seen, or refused what the log has of it
+	ahead   bool  // of its row; memory is whole
+	pinned  bool  // it is not known whether what was planned of it last has happened
+	stopped bool  // the store showed less of it than was seen, or refused what memory has of it
 	safe    int64 // a floor at or above it lets it serve again
 
-	// The version that the log had when the shard was lost, and the epoch of that log; 0: the rows
-	// had all of it.
-	logged, loggedIn int64
+	// The version that was confirmed ahead of the row when the shard was lost, and the epoch of that; 0:
+	// the row had all of it.
+	confirmed, confirmedIn int64
 
 	newer, older *signer // by when it was used last
 }
@@ -136,7 +136,7 @@ func (s *signer) disown() {
 func (m *memory) evict() {
 	for n := len(m.signers); n > 0 && (len(m.signers) > m.maxCount || m.bytes > m.maxBytes); n-- {
 		s := m.newest.newer // the one used longest ago
-		if s.stopped || s.unshipped != nil || s.pinned {
+		if s.stopped || s.ahead || s.pinned {
 			m.unlink(s)
 			m.link(s)
 			continue

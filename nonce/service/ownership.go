@@ -21,7 +21,8 @@ type Ownership struct {
 	Pinned    string // the node that it is pinned to; "": the balance says who should have it
 	// Stopped is how many of its signers are stopped here. While there are any, this node
 	// keeps a shard that it serves.
-	Stopped int
+	Stopped     int
+	Performance bool // it has the performance engine
 }
 
 // Shards says who owns which shard, as this node sees it.
@@ -32,7 +33,7 @@ func (s *Service) Shards() []Ownership {
 		out[i] = Ownership{
 			Shard: i, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
 			Mine: sh.mine(), Preferred: f.preferred(i), Pinned: f.pinned[i],
-			Stopped: int(sh.stopped.Load()),
+			Stopped: int(sh.stopped.Load()), Performance: row.Performance,
 		}
 	}
 	return out

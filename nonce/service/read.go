@@ -53,7 +53,7 @@ func (s *Service) summary(ctx context.Context, signer string) (nonce.Summary, er
 	}
 	l := &loaded.Signers[0]
 	if l.Err != nil {
-		return nonce.Summary{}, errUnreadable
+		return nonce.Summary{}, ErrUnreadable
 	}
 	sum := s.cfg.Rules.Summary(&rules.Input{Signer: l.Signer, Now: exactly(loaded.Now), Chain: s.chainOf(signer)})
 	sum.Lease, sum.Now, sum.Performance = s.ownership(&l.Shard), loaded.Now, l.Shard.Performance

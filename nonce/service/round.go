@@ -31,6 +31,7 @@ type group struct {
 	plan     *rules.Plan
 	write    nonce.Write
 
+	goesOn            bool           // the committer has said so
 	noExpiry          bool           // overdue holds stay as they are in this batch
 	look              bool           // it is looked at for overdue holds
 	listed            nonce.DueEntry // as which the store has listed it; without a name: it does not matter
@@ -89,8 +90,7 @@ func (w *worker) front(groups []*group) []*group {
 			continue
 		}
 		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
-			w.logs.shipper.impatient = true
-			w.park(g, errLogBehind)
+			w.park(g, errRowsBehind)
 			continue
 		}
 		g.tries++
@@ -135,6 +135,21 @@ func (w *worker) leadIn(g *group) bool {
 	}
 }
 
+const errRowsBehind nonce.Told = "the rows do not have all of the signer yet; try again"
+
+// rowsBehind reports whether the rows lack something of the group's signer.
+func (w *worker) rowsBehind(g *group) bool {
+	sig := w.memory.signers[g.name]
+	return g.shard.fast && sig != nil && w.committer.Behind(Signer{sig})
+}
+
+// overlay adds what the rows do not have yet to what was read for a plan.
+func (w *worker) overlay(g *group) {
+	if g.shard.fast {
+		w.committer.Overlay(Part{g})
+	}
+}
+
 // errStopped refuses what could hand out a nonce twice.
 const errStopped nonce.Told = "the store went back and lost acknowledged writes of this signer; raise its floor above every nonce that was handed out"
 
@@ -146,7 +161,7 @@ func (w *worker) frontTask(g *group) bool {
 		stopped = nil
 	}
 	switch {
-	case t.op.Kind == nonce.KindList && g.shard.log != nil && w.memory.signers[g.name] != nil && w.memory.signers[g.name].unshipped != nil:
+	case t.op.Kind == nonce.KindList && w.rowsBehind(g):
 		return false // front has it wait
 	case t.op.Kind == nonce.KindList, t.reads() && (!g.shard.mine() || stopped != nil || w.svc.haltedBy() != nil):
 		w.read(t)
@@ -200,7 +215,7 @@ func (w *worker) plan(g *group) {
 		w.ops = append(w.ops, t.op)
 	}
 	sig, now := g.sig, w.svc.clock.now()
-	g.overlay()
+	w.overlay(g)
 	g.plan = w.svc.cfg.Rules.Make(&rules.Input{
 		GrantUntil: g.shard.doubt.LostGrant(now.Earliest),
 		Signer:     sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,

@@ -21,6 +21,7 @@ import (
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/nonce/noncetest"
+	"noncegate/nonce/performance"
 	"noncegate/nonce/service"
 )
 
@@ -479,11 +480,11 @@ func (s *scenario) changeNode(word string, n *node, more string) {
 	case "off":
 		s.switchTo(n, false)
 	case "rehearse":
-		if _, err := n.Switch(s.Context(), true, s.duration(more), "test"); err != nil {
+		if _, err := n.engine.Switch(s.Context(), true, s.duration(more), "test"); err != nil {
 			s.Fatal(err)
 		}
 	case "ship":
-		n.Ship()
+		n.engine.Ship()
 	case "tend":
 		if err := n.Tend(s.Context(), signer); err != nil {
 			s.Fatal(err)
@@ -510,8 +511,8 @@ var settingsOf = map[string]func(c *service.Config, n int, d time.Duration){
 	"history":    func(c *service.Config, _ int, d time.Duration) { c.HistoryRetention = d },
 	"requests":   func(c *service.Config, _ int, d time.Duration) { c.RequestRetention = d },
 	"timeout":    func(c *service.Config, _ int, d time.Duration) { c.StoreTimeout = d },
-	"shipping":   func(c *service.Config, _ int, d time.Duration) { c.Log.ShipEvery, c.Log.ShipSoon = d, d },
-	"sla":        func(c *service.Config, _ int, d time.Duration) { c.Log.ShipSLA = d },
+	"shipping":   func(c *service.Config, _ int, d time.Duration) { logs(c).ShipEvery, logs(c).ShipSoon = d, d },
+	"sla":        func(c *service.Config, _ int, d time.Duration) { logs(c).ShipSLA = d },
 }
 
 // startNode starts a node, which has a way to the logs if it says so.
@@ -547,7 +548,7 @@ func (s *scenario) settings(words []string) func(*service.Config) {
 			case key == "chain":
 				c.Chain = s.chain
 			case key == "says-known":
-				c.Log.Store = saysKnown{s.disk}
+				logs(c).Store = saysKnown{s.disk}
 			case key != "log":
 				s.Fatalf("what is %q?", word)
 			}
@@ -736,13 +737,13 @@ func (n *node) asked(word, which string) string {
 	case "ready":
 		return why(n.Ready(n.t.Context()))
 	case "state":
-		return fmt.Sprint(n.Engine().State)
+		return fmt.Sprint(n.engine.Status().State)
 	case "rehearsal":
-		st := n.Engine()
-		trouble := slices.ContainsFunc(st.Rehearsing, func(r service.Rehearsing) bool { return r.Trouble != "" })
+		st := n.engine.Status()
+		trouble := slices.ContainsFunc(st.Rehearsing, func(r performance.Rehearsing) bool { return r.Trouble != "" })
 		return strings.TrimSuffix(fmt.Sprintf("%d shards, %d done, in trouble", len(st.Rehearsing), st.Rehearsed), map[bool]string{false: ", in trouble"}[trouble])
 	case "grant":
-		return n.Engine().Here[0].Grant.Truncate(time.Second).String()
+		return n.engine.Status().Here[0].Grant.Truncate(time.Second).String()
 	case "commits": // ops of each
 		return strings.Trim(fmt.Sprint(n.fig.commits), "[]")
 	case "elsewhere":
@@ -750,13 +751,13 @@ func (n *node) asked(word, which string) string {
 	case "forwarding":
 		return fmt.Sprint(n.Forwarding())
 	case "here":
-		return fmt.Sprint(len(n.Engine().Here))
+		return fmt.Sprint(len(n.engine.Status().Here))
 	case "serving":
-		return fmt.Sprint(n.LogFigures().Serving)
+		return fmt.Sprint(n.engine.Figures().Serving)
 	case "storeaway":
-		return fmt.Sprint(n.StoreAway())
+		return fmt.Sprint(n.engine.Status().StoreAway)
 	case "declared":
-		return fmt.Sprint(n.Engine().Lost)
+		return fmt.Sprint(n.engine.Status().Lost)
 	}
 	return "?"
 }

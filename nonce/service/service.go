@@ -14,13 +14,12 @@
 // version of the signer, and never by comparing the times of leases.
 //
 // Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
-// the pruner, the heartbeat (package lease) and, with logs, a shipper for each worker, one that
-// probes the logs' server and one for rehearsals. Stop ends them all and waits, or returns
+// the pruner, the heartbeat (package lease) and those of the performance engine. Stop ends them all and waits, or returns
 // ErrCutShort when its time is over.
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
 // basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// a channel used as a lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu, reach.mu
+// a channel used as a lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu
 // and those of package fairness. No goroutine holds two of these last ones, or waits while it holds
 // one. Only releaseAll holds several batchMu, those of all workers in order. Service.gate is
 // separate: it is held briefly, and no other lock is taken under it.
@@ -28,8 +27,8 @@
 // Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
 // steps in order: forward.go, acquire.go, load.go, commit.go, settle.go. shards.go has the ownership,
 // watch.go moves shards, sweep.go ends overdue holds, compare.go handles a store that went back.
-// log.go and its neighbours are the performance engine: a batch of a shard that has a log ends
-// there, and log_ship.go ships it to the rows.
+// committer.go is the seam to the performance engine (package performance), which commits the plans of
+// shards that have it; doubt.go and later.go are what a loss of it leaves behind.
 package service
 
 import (
@@ -74,7 +73,6 @@ type Service struct {
 	halted  atomic.Pointer[error]
 	retired atomic.Bool   // no shard is acquired any more
 	streams atomic.Uint64 // the id of the latest remoteSigner
-	engine  engine
 	tally   tally
 	saidWhy rate.Sometimes
 
@@ -101,13 +99,10 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), saidWhy: rate.Sometimes{Interval: sayEvery}, engine: engine{reach: reach{unseen: time.Now()}},
+		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), saidWhy: rate.Sometimes{Interval: sayEvery},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
-	if cfg.Log != nil {
-		s.engine.rehearsal = &rehearsal{svc: s, batches: make(chan []rehearsed, maxRehearsals)}
-	}
 	s.open = fairness.NewHolds(func() int64 { return s.clock.now().Earliest })
 	if cfg.Mode == nonce.Basic {
 		s.basic = &basic{svc: s}
@@ -119,6 +114,9 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 		sh := &shard{id: i, worker: s.workers[i%cfg.Workers]}
 		sh.view.Store(&lease.Shard{Shard: i})
 		s.shards = append(s.shards, sh)
+	}
+	if s.basic == nil && cfg.Engine != nil {
+		s.attach()
 	}
 	if err := s.begin(ctx); err != nil {
 		s.cutShort()
@@ -144,14 +142,12 @@ func (s *Service) begin(ctx context.Context) (err error) {
 	if s.basic == nil {
 		for _, w := range s.workers {
 			s.runs.Go(func() { w.loop(s.stop) })
-			if s.cfg.Log != nil {
-				s.runs.Go(func() { w.logs.shipper.run(s.stop) })
+		}
+		if s.cfg.Engine != nil {
+			for _, run := range s.cfg.Engine.Goroutines() {
+				s.runs.Go(func() { run(s.stop) })
 			}
 		}
-	}
-	if s.basic == nil && s.cfg.Log != nil {
-		s.runs.Go(s.probe)
-		s.runs.Go(s.engine.rehearsal.run)
 	}
 	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
 	watch.balance()

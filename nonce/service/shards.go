@@ -31,19 +31,15 @@ type shard struct {
 	hintToken int64                // of view when the hint came; once view has another, the hint is old
 	leftTo    string               // the node for which this one gave the shard up last
 	leftUntil time.Time            // until when it is left to that node
-	log       *shardLog            // nil: the shard has the reliable engine
+	fast      bool                 // the shard has the performance engine
 	doubt     lease.Shard          // its row when it was acquired, for what a loss left in doubt
-	logFailed logFailure           // over several acquires
 	stay      uint64               // counts how often the shard was lost; a signer that was read in an earlier stay is read again
 }
 
 func (sh *shard) mine() bool { return sh.term.Load() != 0 }
 
-// logged reports whether the shard is this node's and has a log, as far as anybody sees.
-func (sh *shard) logged() bool { return sh.mine() && sh.view.Load().Performance }
-
 func (sh *shard) shardTerm() lease.ShardTerm {
-	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load(), Performance: sh.log != nil}
+	return lease.ShardTerm{Shard: sh.id, Token: sh.term.Load(), Performance: sh.fast}
 }
 
 // see takes in a row of the shard.
@@ -181,7 +177,7 @@ func (s *Service) destination(sh *shard) (node, url string) {
 	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.leaseRuns(f, owner) {
 		return owner.Node, f.nodes[owner.Node].URL
 	}
-	free := view.Owner.Node == "" || view.Performance && s.avoidsLogs()
+	free := view.Owner.Node == "" || s.leaves(view, time.Time{})
 	if preferred := f.preferred(sh.id); free && preferred != "" && preferred != s.holder.Node && !sh.unsure && s.reaches(preferred) {
 		return preferred, f.nodes[preferred].URL
 	}
@@ -240,7 +236,7 @@ func (s *Service) ownership(row *lease.Shard) lease.Ownership {
 // node: it is acquired again, or, by a node that retired, given back.
 func (s *Service) renewed(r lease.Renewal, started, ended time.Time) {
 	s.clock.observe(started, ended, r.Now)
-	s.hears(ended)
+	s.heard.Store(&ended)
 	result := nonce.RenewInTime
 	if s.leasedUntil.Before(r.Now) && !s.leasedUntil.IsZero() {
 		result = nonce.RenewLate

@@ -7,7 +7,6 @@ type tally struct {
 	unknown atomic.Int64 // commits whose outcome was unknown
 	moved   atomic.Int64 // writes refused because somebody else had written
 	pruned  atomic.Int64 // rows of the history pruned
-	lost    atomic.Int64 // logs declared lost
 }
 
 // StoppedSigners is the number of signers that are stopped because the store

@@ -25,12 +25,15 @@ type watch struct {
 // look looks once, and acts on what it saw.
 func (w *watch) look(*time.Ticker) {
 	err := w.svc.look(w.svc.calls)
-	if err == nil {
-		err = w.svc.lookEngine(w.svc.calls)
+	engine := w.svc.cfg.Engine
+	if err == nil && engine != nil {
+		err = engine.Look(w.svc.calls)
 	}
 	if err == nil {
 		w.balance()
-		w.svc.switchShards()
+		if engine != nil {
+			engine.Order()
+		}
 	}
 	switch {
 	case err != nil && !w.away:
@@ -58,7 +61,7 @@ func (w *watch) balance() {
 			w.freeSince[i] = time.Now()
 		}
 		switch {
-		case row.Performance && !sh.mine() && s.avoidsLogs() && !s.takesLog(w.freeSince[i]): // it is for nodes that reach Redis
+		case !sh.mine() && s.leaves(row, w.freeSince[i]):
 		case sh.mine() && row.Owner != s.holder && row.Token > sh.term.Load():
 			// It was taken from this node, which was paused perhaps. To ask for it tells.
 			sh.worker.command(command{shard: sh, take: true})

@@ -31,7 +31,6 @@ type worker struct {
 	commands     []command
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines, and to forget who is idle
-	arrived      *shipment        // that came back
 
 	batchMu    sync.Mutex // guards all below; held for a whole batch
 	memory     *memory
@@ -46,14 +45,15 @@ type worker struct {
 	marked     time.Time   // when the batch under way was taken
 	ops        []*nonce.Op // the memory of plan
 	noReads    error       // why no more is read in this batch
-	logs       workerLogs
+	committer  Committer   // of the performance engine; nil: this node does not have it
+	later      []Answer    // that wait for a time
+	laterTimer *time.Timer // wakes the worker for the first of them
 }
 
 // command asks a worker to take a shard, or to give it up.
 type command struct {
 	shard     *shard
 	take      bool
-	engine    bool   // it is about the engine: take is the performance engine
 	preferred string // for whom it is given up; "": for nobody
 	// back is a row with a lower token than that of seen, which was the view before the row was
 	// asked for: the store went back. nil: the command is about something else.
@@ -66,8 +66,7 @@ func newWorker(s *Service, index int) *worker {
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
-	w.logs.shipper = newShipper(w)
-	w.logs.lateTimer = stoppedTimer(w.signal)
+	w.laterTimer = stoppedTimer(w.signal)
 	w.pace = newPace(s.cfg.Workers, w.signal)
 	return w
 }
@@ -106,7 +105,7 @@ func (w *worker) command(c command) {
 // loop is the worker. It ends when stop is closed and the queue is empty.
 func (w *worker) loop(stop <-chan struct{}) {
 	defer w.pace.again.Stop()
-	defer w.logs.lateTimer.Stop()
+	defer w.laterTimer.Stop()
 	for stopped := false; !stopped; {
 		select {
 		case <-w.wake:
@@ -122,7 +121,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.commands) == 0 && len(b.due) == 0 && !b.tick && b.arrived == nil && (!w.more || b.signers == 0) && !w.parkedDue() && !w.logDue() {
+	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.commands) == 0 && len(b.due) == 0 && !b.tick && (!w.more || b.signers == 0) && !w.parkedDue() && !w.laterDue() && (w.committer == nil || !w.committer.Due()) {
 		w.wakeLater()
 		return false
 	}
@@ -170,9 +169,14 @@ func (w *worker) run(b batch) {
 		w.generation = e
 		w.compareAll()
 	}
-	w.tendShipping(b.arrived)
+	if w.committer != nil {
+		w.committer.Begin()
+	}
+	w.tellDue()
 	w.runCommands(b.commands)
-	w.tendLogs()
+	if w.committer != nil {
+		w.committer.Tend()
+	}
 	if b.tick {
 		w.dropIdle()
 	}
@@ -186,9 +190,9 @@ func (w *worker) run(b batch) {
 		w.releaseShards(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
-	w.handRehearsed()
-	w.logs.shipper.next()
-	w.countLogs()
+	if w.committer != nil {
+		w.committer.End()
+	}
 	w.wakeLater()
 	w.wakeAll()
 	w.memory.evict()
@@ -207,9 +211,7 @@ func (w *worker) runCommands(commands []command) {
 			if !sh.mine() && sh.view.Load() == c.seen {
 				w.shardWentBack(sh, c.back)
 			}
-		case c.engine:
-			w.switchLog(sh, c.take)
-		case !c.take && c.preferred != "" && sh.log != nil && sh.log.serves && !w.turnOff(sh, ""):
+		case !c.take && c.preferred != "" && sh.fast && !w.committer.Leave(Shard{sh}):
 			// It is kept: memory has what another owner may not find.
 		case !c.take || w.svc.retired.Load():
 			give = append(give, sh)
@@ -314,10 +316,10 @@ func (w *worker) failParked() {
 			w.failGroup(g, nonce.ErrDraining)
 		}
 	}
-	for _, v := range w.logs.later {
-		w.refuse(v.task, &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAfterGrant})
+	for _, a := range w.later {
+		a.Unknown(errTooSoon)
 	}
-	w.logs.later = nil
+	w.later = nil
 	w.wakeAll()
 }
 
@@ -337,7 +339,10 @@ func (w *worker) lose(sh *shard) {
 	if !sh.mine() {
 		return
 	}
-	w.dropLog(sh)
+	if sh.fast {
+		w.committer.Lost(Shard{sh})
+	}
+	sh.fast = false
 	sh.term.Store(0)
 	sh.stay++
 	if w.svc.cfg.Chain == nil {
@@ -364,8 +369,8 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if lg := sh.log; lg != nil && lg.serves && !w.logs.storeAway {
-		w.turnOff(sh, "") // a next owner that does not get into the log would declare it lost
+	if sh.fast {
+		w.committer.Leave(Shard{sh})
 	}
 	token, view := sh.term.Load(), sh.view.Load()
 	if view.Owner == w.svc.holder {

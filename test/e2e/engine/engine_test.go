@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
 )
@@ -34,7 +34,7 @@ func mustRun(p *e2e.Process, args ...string) string {
 // engineStatus is what the tests look at of the engine's state.
 type engineStatus struct {
 	Available          bool
-	State              service.EngineState
+	State              performance.State
 	Why, Reason, Redis string
 	Logs               int64  `json:"shardsLogged"`
 	Lost               int64  `json:"logsLost"`
@@ -56,7 +56,7 @@ func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {
 	r := e2e.StartRedis(t)
 	basic := e2e.Launch(t, "--store="+e2e.Database(t), "--mode=basic", "--redis="+r.URL())
 	for why, p := range map[string]*e2e.Process{"a SQLite store has no performance engine": lite, "start the gateway with --redis": plain, "mode basic has no performance engine": basic} {
-		if s := engine(p); s.Available || s.State != service.StateReliable || !strings.Contains(s.Why, why) {
+		if s := engine(p); s.Available || s.State != performance.Reliable || !strings.Contains(s.Why, why) {
 			t.Errorf("%s: the status is %+v", why, s)
 		}
 		for _, c := range []string{"switch performance", "switch reliable", "reconcile", "replay"} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/tlstest"
@@ -43,7 +43,7 @@ func TestTheEngineIsUsedOverTLSByAUserWithItsRightsOnly(t *testing.T) {
 		t.Errorf("reconcile said %s", out)
 	}
 	mustRun(a, "engine", "switch", "reliable", "--wait")
-	if s := engine(a); s.State != service.StateReliable || s.Lost > 0 {
+	if s := engine(a); s.State != performance.Reliable || s.Lost > 0 {
 		t.Errorf("the status is %+v", s)
 	}
 	if a.Logged("NOPERM") {

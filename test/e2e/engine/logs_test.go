@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"noncegate/nonce/service"
+	"noncegate/nonce/performance"
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/redistest"
@@ -25,7 +25,7 @@ func startLogs(t *testing.T, names, redis string, args ...string) *e2e.Fleet {
 }
 
 // saysEngine compares what clients are told of the engines.
-func saysEngine(c *e2e.Peer, engine string, state service.EngineState, signer string) {
+func saysEngine(c *e2e.Peer, engine string, state performance.State, signer string) {
 	c.Helper()
 	wait.Until(c, "the node knows of the engine", func() bool {
 		info := e2e.Decode[wire.InfoResult](c, c.Want("ok", wire.MethodInfo, "{}"))
@@ -54,7 +54,7 @@ func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := startLogs(t, "a b", url(t))
 			a, conns := f.Nodes["a"], f.ConnectEach()
-			if s := engine(a); !s.Available || s.State != service.StateReliable || s.Redis != "ok" {
+			if s := engine(a); !s.Available || s.State != performance.Reliable || s.Redis != "ok" {
 				t.Errorf("at the start the status is %+v", s)
 			}
 			if out := mustRun(a, "engine", "switch", "performance", "--wait"); !strings.HasPrefix(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:], "the state is PERFORMANCE, generation 1") {
@@ -78,10 +78,10 @@ func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 				t.Errorf("replay said %s", out)
 			}
 			for _, c := range conns {
-				saysEngine(c, wire.EnginePerformance, service.StatePerformance, signers[0])
+				saysEngine(c, wire.EnginePerformance, performance.Performance, signers[0])
 			}
 			mustRun(f.Nodes["b"], "engine", "switch", "reliable", "--wait")
-			saysEngine(conns["a"], wire.EngineReliable, service.StateReliable, signers[0])
+			saysEngine(conns["a"], wire.EngineReliable, performance.Reliable, signers[0])
 			for _, s := range signers {
 				if st := e2e.StatusOf(conns["a"], s); st.Next != 20 || st.Consumed != 10 {
 					t.Errorf("%s: %+v", s, st)

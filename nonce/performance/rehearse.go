@@ -1,4 +1,4 @@
-package service
+package performance
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/service"
 )
 
 // maxRehearsals bounds the batches that wait to be written into the logs of a rehearsal.
@@ -18,7 +19,7 @@ const maxRehearsals = 64
 // what fails only begins the rehearsal of a shard again. It has logs of its own beside those that
 // serve, at the same servers. The fields below run belong to its goroutine.
 type rehearsal struct {
-	svc      *Service
+	*Engine
 	runs     atomic.Bool
 	batches  chan []rehearsed
 	progress atomic.Pointer[[]Rehearsing]
@@ -56,40 +57,37 @@ type Rehearsing struct {
 	Trouble string // why it began again last; "": it did not
 }
 
-// rehearse keeps what a group is about to change for the rehearsal, if one runs.
-func (w *worker) rehearse(g *group) {
-	if r := w.svc.engine.rehearsal; r == nil || !r.runs.Load() {
-		return
+// Committed implements service.Committer: it keeps what a part changes for the rehearsal, if one runs.
+func (c *committer) Committed(p service.Part) {
+	if c.rehearsal.runs.Load() {
+		c.rehearsed = append(c.rehearsed, rehearsed{p.Shard().Term(), time.Now(), changeOf(p)})
 	}
-	c := nonce.ChangeOf(g.name, &g.sig.row, &g.plan.Signer)
-	c.History, c.Requests = g.plan.History, g.plan.Requests
-	w.logs.rehearsed = append(w.logs.rehearsed, rehearsed{g.write.Term, time.Now(), c})
 }
 
 // handRehearsed hands on what was kept in a batch.
-func (w *worker) handRehearsed() {
-	if len(w.logs.rehearsed) == 0 {
+func (c *committer) handRehearsed() {
+	if len(c.rehearsed) == 0 {
 		return
 	}
 	select {
-	case w.svc.engine.rehearsal.batches <- w.logs.rehearsed:
+	case c.rehearsal.batches <- c.rehearsed:
 	default:
-		w.svc.engine.rehearsal.missed.Add(1)
+		c.rehearsal.missed.Add(1)
 	}
-	w.logs.rehearsed = nil
+	c.rehearsed = nil
 }
 
-func (r *rehearsal) run() {
-	tick := time.NewTicker(r.svc.cfg.WatchEvery)
+func (r *rehearsal) run(stop <-chan struct{}) {
+	tick := time.NewTicker(r.svc.Config().WatchEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-r.svc.stop:
+		case <-stop:
 			return
 		case batch := <-r.batches:
 			r.write(batch)
 		case <-tick.C:
-			r.look()
+			r.check()
 		}
 	}
 }
@@ -102,15 +100,14 @@ var (
 // restart has a shard begin again.
 func (sh *rehearsing) restart(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
 
-// look begins and ends rehearsals, compares the fence of each shard, so that it is known of one
+// check begins and ends rehearsals, compares the fence of each shard, so that it is known of one
 // that nobody uses as well, and notes which have kept up for long enough.
-func (r *rehearsal) look() {
-	s := r.svc
-	goal := s.goal()
-	on := goal.Performance && goal.Rehearse > 0 && !s.rehearsed(&goal)
+func (r *rehearsal) check() {
+	goal := r.wanted()
+	on := goal.Performance && goal.Rehearse > 0 && !r.allRehearsed(&goal)
 	r.runs.Store(on)
 	if !on || goal.Change != r.change {
-		r.trim()
+		r.trimAll()
 		r.change, r.shards = goal.Change, make(map[int]*rehearsing)
 		r.progress.Store(nil)
 	}
@@ -118,25 +115,25 @@ func (r *rehearsal) look() {
 		return
 	}
 	missed, reached := r.missed.Load(), true
-	for _, of := range s.shards {
-		term := of.term.Load()
-		sh := r.shards[of.id]
-		if term == 0 || of.view.Load().Performance {
-			delete(r.shards, of.id)
+	for _, of := range r.Engine.shards {
+		term := of.Token()
+		sh := r.shards[of.ID()]
+		if term == 0 || of.Row().Performance {
+			delete(r.shards, of.ID())
 			continue
 		}
 		if sh == nil || sh.term != term {
 			sh = &rehearsing{term: term, since: time.Now()}
-			r.shards[of.id] = sh
+			r.shards[of.ID()] = sh
 		} else if missed != r.seen {
 			sh.restart(errRehearsalFull)
 		}
-		reached = reached && r.begin(of.id, sh) // one call that fails is enough
+		reached = reached && r.begin(of.ID(), sh) // one call that fails is enough
 	}
 	r.seen = missed
 	r.append(nil)
 	r.note(&goal)
-	r.trim()
+	r.trimAll()
 }
 
 // begin makes the log of a rehearsal empty, under a token of its own, so that what comes late of
@@ -145,10 +142,10 @@ func (r *rehearsal) begin(shard int, sh *rehearsing) bool {
 	if sh.begun {
 		return true
 	}
-	ctx, cancel := r.svc.logTime()
+	ctx, cancel := r.logTime()
 	defer cancel()
 	sh.begins++
-	fence, err := r.svc.cfg.Log.Log.Begin(ctx, nonce.Rehearsal(shard), sh.term<<20+sh.begins)
+	fence, err := r.cfg.Log.Begin(ctx, nonce.Rehearsal(shard), sh.term<<20+sh.begins)
 	if err != nil {
 		sh.restart(err)
 		return false
@@ -166,7 +163,7 @@ func (r *rehearsal) write(batch []rehearsed) {
 		sh := r.shards[id]
 		switch {
 		case sh == nil || !sh.begun || sh.term != c.term.Token: // it begins after this
-		case time.Since(c.at) > r.svc.cfg.Log.ShipSLA:
+		case time.Since(c.at) > r.cfg.ShipSLA:
 			sh.restart(errRehearsalBehind)
 		case records[id] == nil:
 			records[id] = &nonce.LogRecord{Shard: id, Token: sh.fence.Token, Seq: sh.fence.Head + 1, Changes: []nonce.LogChange{c.change}}
@@ -189,9 +186,9 @@ func (r *rehearsal) append(records map[int]*nonce.LogRecord) {
 	if len(items) == 0 {
 		return
 	}
-	ctx, cancel := r.svc.logTime()
+	ctx, cancel := r.logTime()
 	defer cancel()
-	for i, err := range r.svc.cfg.Log.Log.Append(ctx, items) {
+	for i, err := range r.cfg.Log.Append(ctx, items) {
 		if err != nil {
 			of[i].restart(err)
 		} else if items[i].Record != nil {
@@ -219,10 +216,10 @@ func (r *rehearsal) note(goal *nonce.EngineGoal) {
 	if len(terms) == 0 {
 		return
 	}
-	ctx, cancel := r.svc.timeout()
+	ctx, cancel := r.svc.Timeout()
 	defer cancel()
-	if err := r.svc.cfg.Log.Store.Rehearsed(ctx, r.svc.holder, terms, goal.Change); err != nil {
-		r.svc.log.Debug("a rehearsal was not noted", "error", err)
+	if err := r.cfg.Store.Rehearsed(ctx, r.svc.Holder(), terms, goal.Change); err != nil {
+		r.log.Debug("a rehearsal was not noted", "error", err)
 		return
 	}
 	for _, t := range terms {
@@ -230,21 +227,14 @@ func (r *rehearsal) note(goal *nonce.EngineGoal) {
 	}
 }
 
-// trim takes out of the logs what was written: the rows have it.
-func (r *rehearsal) trim() {
+// trimAll takes out of the logs what was written: the rows have it.
+func (r *rehearsal) trimAll() {
 	var fences []nonce.LogFence
 	for _, sh := range r.shards {
 		if sh.begun && sh.fence.Head > sh.trimmed {
-			sh.trimmed = sh.fence.Head // if it fails, the next one takes out more
+			sh.trimmed = sh.fence.Head
 			fences = append(fences, sh.fence)
 		}
 	}
-	if len(fences) == 0 {
-		return
-	}
-	ctx, cancel := r.svc.logTime()
-	defer cancel()
-	if err := r.svc.cfg.Log.Log.Trim(ctx, fences); err != nil {
-		r.svc.log.Debug("the log of a rehearsal was not trimmed", "error", err)
-	}
+	r.trim(fences)
 }
