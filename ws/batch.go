@@ -16,8 +16,8 @@ type batch struct {
 	conn     *conn
 	requests []*request   // in the order of the array, notifications too
 	answers  int          // how many of them are answered
-	reserved int64        // for the frame
-	grown    atomic.Int64 // reserved beyond that, for answers of a dialect
+	took     reservation  // the room for the frame
+	grown    atomic.Int64 // bytes reserved beyond that, for answers of a dialect
 	open     atomic.Int32
 }
 
@@ -32,7 +32,6 @@ func newBatch(c *conn, requests []*request) *batch {
 			b.answers++
 		}
 	}
-	b.reserved = b.answerBytes()
 	return b
 }
 
@@ -62,7 +61,8 @@ func (b *batch) finish() nonce.Waker {
 		}
 	}
 	if b.answers > 0 {
-		c.out.Push(b, b.reserved+b.grown.Load())
+		b.took.answer += b.grown.Load()
+		b.took.push(b)
 	} else {
 		b.Release()
 	}

@@ -101,17 +101,13 @@ func (c *Call) Finish(op *nonce.Op) *wire.Error { return c.do(op, func() bool { 
 func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 	s := c.of.srv
 	op.Principal = c.Principal()
-	slot, ok := s.service.Reserve(op.Signer, op.Principal)
-	if !ok {
-		return busy(wire.StageWorker)
-	}
-	w := &opWaiter{srv: s, gone: gone, done: make(chan struct{})}
-	if w.worker, ok = s.reserveEvents(op); !ok {
-		slot.Cancel()
-		return busy(wire.StagePostDB)
+	w := &opWaiter{took: reservation{srv: s}, gone: gone, done: make(chan struct{})}
+	defer w.took.giveBack()
+	if err := w.took.reserveWork(op, false); err != nil {
+		return err
 	}
 	op.Completion = w
-	s.service.Submit(slot, op)
+	w.took.submit(op)
 	<-w.done
 	if op.Err != nil {
 		return errorOf(op.Err, op.Signer, 1)
@@ -121,15 +117,14 @@ func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
 
 // opWaiter is the Completion of an op that a goroutine waits for.
 type opWaiter struct {
-	srv    *Server
-	worker int
-	gone   func() bool
-	done   chan struct{}
+	took reservation
+	gone func() bool
+	done chan struct{}
 }
 
 // Done implements nonce.Completion.
 func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
-	w.srv.cancelEvents(op, w.worker)
+	w.took.ended(op)
 	close(w.done)
 	return nil
 }

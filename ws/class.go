@@ -112,6 +112,3 @@ func (k *class) leave(share *backpressure.Share, p nonce.Principal, n int) {
 	}
 	k.inflight.Give(share, n)
 }
-
-// leaveInflight gives back slots of the connection.
-func (c *conn) leaveInflight(n int) { c.class.leave(c.share, c.asker, n) }

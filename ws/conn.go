@@ -211,7 +211,7 @@ func (c *conn) answer(err *wire.Error) {
 
 // startOne admits and starts a request that came alone.
 func (c *conn) startOne(r *request) {
-	if err := c.admit([]*request{r}, r.answerBytes()); err != nil {
+	if err := c.reserve(&r.took, r.answerBytes(), []*request{r}); err != nil {
 		c.refuse(r, err, r)
 		return
 	}
@@ -223,7 +223,6 @@ func (c *conn) startAll(requests []*request) {
 	started := 0
 	defer func() {
 		for _, r := range requests[started:] {
-			c.cancel(r)
 			r.err = errOurs()
 			r.conclude()
 		}
@@ -246,7 +245,7 @@ func (c *conn) startBatch(requests []*request) {
 			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))
 		return
 	}
-	if err := c.admit(requests, b.answerBytes()); err != nil {
+	if err := c.reserve(&b.took, b.answerBytes(), requests); err != nil {
 		c.refuse(b, err, requests...)
 		return
 	}
@@ -268,13 +267,12 @@ func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 		r.refuse(err)
 		r.audit()
 	}
-	bytes := m.answerBytes()
-	reserve := func() bool { return c.out.Reserve(bytes) == writer.Granted }
-	if bytes == 0 || !c.awaitRoom(reserve, nil) {
+	room, bytes := reservation{srv: c.srv}, m.answerBytes()
+	if bytes == 0 || !c.awaitRoom(func() bool { return room.reserveAnswer(c.out, bytes) == nil }, nil) {
 		m.Release()
 		return
 	}
-	c.out.Push(m, bytes)
+	room.push(m)
 	c.out.Wake()
 }
 

@@ -87,12 +87,15 @@ func (c *conn) makeRoom(r *request, bytes int64) *wire.Error {
 		return err
 	}
 	r.bytes = bytes
+	if r.batch == nil {
+		r.took.answer += more
+	}
 	return nil
 }
 
 // grow reserves so many bytes more for the answer of a request in the connection's queue.
 func (c *conn) grow(r *request, more int64) *wire.Error {
-	if r.batch != nil && r.batch.reserved+r.batch.grown.Add(more) > c.class.writer.Marks.Max {
+	if r.batch != nil && r.batch.took.answer+r.batch.grown.Add(more) > c.class.writer.Marks.Max {
 		r.batch.grown.Add(-more)
 		return errBatchTooLarge()
 	}

@@ -35,7 +35,7 @@
 // connection's queue and of the encode pool, so that its events keep their order.
 //
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
-// (a request), admission.go, batch.go. Then, group by group:
+// (a request), reservation.go, batch.go. Then, group by group:
 //
 //   - bytes: transport.go (what gorilla reads from and the writer writes to), eager_unix.go
 //     (sockets beneath net.Conn), follower.go (which frames have come)

@@ -116,7 +116,7 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 		case err == nil && c.isClosing():
 			t.Fatal("both")
 		case err == nil:
-			c.leaveInflight(1)
+			c.class.leave(c.share, c.asker, 1)
 		case !c.isClosing():
 			t.Fatal("neither")
 		case err.Code != wire.CodeDraining: // also when the close was only about to begin

@@ -51,7 +51,6 @@ func (r *request) proceed() {
 		r.submit()
 		return
 	}
-	r.conn.cancel(r)
 	r.fail(refusal)
 	r.conclude()
 }

@@ -32,6 +32,7 @@ func (c *conn) lineUp(r *request) bool {
 	waits := 0
 	if lock != nil {
 		waits++
+		r.took.lock = false // it is the guard's from here on
 	}
 	if sight != nil {
 		waits++

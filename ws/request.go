@@ -40,9 +40,7 @@ type request struct {
 	asks      bool        // its signer's owner may have to be asked what its chain says; it counts in Server.lined
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
-	// What admission took for it.
-	slot   nonce.Slot
-	worker int
+	took reservation
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
@@ -185,7 +183,7 @@ func (r *request) submit() {
 			r.abandon()
 		}
 	}()
-	r.conn.srv.service.Submit(r.slot, &r.op)
+	r.took.submit(&r.op)
 	submitted = true
 }
 
@@ -195,7 +193,7 @@ var errAbandoned = errors.New("the gateway met an error of its own")
 // abandon ends a request of which the service lost hold, and gives back what it has. What it
 // was to change may have been changed.
 func (r *request) abandon() {
-	r.slot.Cancel()
+	r.took.worker = true // if the service has it, that makes no difference any more
 	r.op.Err = nonce.ErrInternal
 	if r.writes() {
 		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
@@ -208,7 +206,7 @@ func (r *request) abandon() {
 // Done implements nonce.Completion.
 func (r *request) Done(op *nonce.Op) nonce.Waker {
 	r.done.Add(1)
-	r.conn.srv.cancelEvents(op, r.worker)
+	r.took.ended(op)
 	if r.inbound != nil {
 		r.conn.peer.leave(r.inbound)
 	}
@@ -249,11 +247,13 @@ func (r *request) askChain() bool {
 // Gone implements nonce.Completion.
 func (r *request) Gone() bool { return r.conn.gone.Load() }
 
-// finish queues the answer and gives the in-flight slot back, in this order, so
+// finish queues the answer and gives back what else was reserved, in this order, so
 // that a connection without requests in flight has all answers in its queue. It does so
 // also after a mistake in the audit.
 func (r *request) finish() (w nonce.Waker) {
-	defer r.conn.leaveInflight(1)
+	took := r.took
+	took.answer = 0 // that is for queue
+	defer took.giveBack()
 	defer func() { w = r.queue() }()
 	r.audit()
 	return nil
@@ -268,7 +268,7 @@ func (r *request) queue() nonce.Waker {
 	s := r.subscription
 	s.announce()
 	if len(r.id) > 0 {
-		c.out.Push(r, r.bytes)
+		r.took.push(r)
 	} else {
 		r.Release()
 	}

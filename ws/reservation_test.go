@@ -2,6 +2,7 @@ package ws
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"noncegate/internal/events"
@@ -133,5 +134,91 @@ func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// taken counts what is reserved in the gateway, by what holds it.
+func (g *gateway) taken(c *conn) map[string]int64 {
+	inflight, _ := g.srv.clients.used()
+	queued, _ := g.Service.Queued()
+	depth := c.out.Depth()
+	return map[string]int64{
+		"places in flight":        int64(inflight),
+		"the connection's share":  int64(c.share.Used()),
+		"bytes of the answer":     depth.Promised,
+		"messages":                int64(depth.Messages),
+		"places for the encoding": int64(g.Encode.Reserved()),
+		"slots of the worker":     int64(queued),
+		"slots of the guard":      int64(g.Metric("guard_slots_used")),
+		"slots for events":        int64(g.PostDB.Reserved()),
+	}
+}
+
+// A request reserves something of each kind, and an array for each of its requests. One part
+// that is not given back is seen as just that.
+func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
+	g := startGateway(t, withLocks(newLocksmith()))
+	g.dial().ask("1", "nonce_subscribe", `["events"]`)
+	c := g.anyConn()
+	reserved := func(n int) (answer *reservation, requests []*request) {
+		call := wire.Call{ID: []byte("1"), Method: wire.MethodAllocate, Params: []byte(guarded("a", `{"key":"k"}`))}
+		for range n {
+			requests = append(requests, c.newRequest(&call))
+		}
+		answer = &requests[0].took
+		if n > 1 {
+			answer = &newBatch(c, requests).took
+		}
+		if err := c.reserve(answer, 1000, requests); err != nil {
+			t.Fatal(err)
+		}
+		return answer, requests
+	}
+	giveBack := func(answer *reservation, requests []*request) {
+		for range 2 { // the second time there is nothing left to give
+			answer.giveBack()
+			for _, r := range requests {
+				r.took.giveBack()
+			}
+		}
+	}
+	nothing := g.taken(c)
+	for _, n := range []int{1, 3} {
+		answer, requests := reserved(n)
+		for what, amount := range g.taken(c) {
+			if want := nothing[what] + 1; amount < want {
+				t.Errorf("%d requests reserve no %s", n, what)
+			}
+		}
+		giveBack(answer, requests)
+		if left := g.taken(c); !maps.Equal(left, nothing) {
+			t.Errorf("%d requests leave %v, before there was %v", n, left, nothing)
+		}
+	}
+	parts := map[string]func(*reservation){
+		"places in flight":    func(v *reservation) { v.inflight = 0 },
+		"bytes of the answer": func(v *reservation) { v.answer = 0 },
+		"slots of the worker": func(v *reservation) { v.worker = false },
+		"slots of the guard":  func(v *reservation) { v.lock = false },
+		"slots for events":    func(v *reservation) { v.events = false },
+	}
+	for what, forget := range parts {
+		answer, requests := reserved(1)
+		kept := *answer
+		forget(answer)
+		giveBack(answer, requests)
+		if left := g.taken(c); left[what] == nothing[what] {
+			t.Errorf("nobody sees that the %s were not given back: %v", what, left)
+		}
+		rest := kept // only what was forgotten
+		for other, forget := range parts {
+			if other != what {
+				forget(&rest)
+			}
+		}
+		rest.giveBack()
+	}
+	if left := g.taken(c); !maps.Equal(left, nothing) {
+		t.Errorf("at the end there is %v, before there was %v", left, nothing)
 	}
 }

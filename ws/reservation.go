@@ -1,0 +1,146 @@
+package ws
+
+import (
+	"noncegate/backpressure"
+	"noncegate/nonce"
+	"noncegate/wire"
+	"noncegate/writer"
+)
+
+// reservation is all that was taken for a request before any work: whatever of it is not used is
+// given back once, by giveBack. It has one owner at a time, as its request has.
+type reservation struct {
+	srv *Server
+
+	inflight int // places of the gateway, of the share and of the principal
+	class    *class
+	share    *backpressure.Share
+	asker    nonce.Principal
+
+	answer int64 // bytes in the queue of the connection, and with them a place for the encoding
+	out    *writer.Queue
+
+	worker bool // slot, in the queue of the signer's shard, is not submitted yet
+	slot   nonce.Slot
+
+	lock bool // a slot of the guard, which is not asked yet
+
+	events bool // a post-DB slot, in a queue of the hub
+	queue  int
+}
+
+// reserve takes, without waiting, all that the requests of one frame will need: places in flight, room
+// for the answer, which counts for all of them, and for each what it needs of the service. All or
+// nothing: with an error, which is server_busy with the stage or draining, nothing is taken and
+// nothing happened; so it is after a panic.
+func (c *conn) reserve(answer *reservation, bytes int64, requests []*request) (refusal *wire.Error) {
+	if code := c.expired.Load(); code != 0 {
+		return errSessionEnded(int(code))
+	}
+	if err := c.charge(requests); err != nil {
+		return err
+	}
+	if err := c.class.enter(c.share, c.asker, len(requests), &c.srv.draining); err != nil {
+		return err
+	}
+	for _, r := range requests {
+		r.took = reservation{srv: c.srv, inflight: 1, class: c.class, share: c.share, asker: c.asker}
+	}
+	taken := false
+	defer func() {
+		if taken {
+			return
+		}
+		answer.giveBack()
+		for _, r := range requests {
+			r.took.giveBack()
+		}
+	}()
+	if err := answer.reserveAnswer(c.out, bytes); err != nil {
+		return err
+	}
+	for _, r := range requests {
+		if r.err != nil || r.op.Kind == 0 {
+			continue
+		}
+		if err := r.took.reserveWork(&r.op, r.lock != nil); err != nil {
+			return err
+		}
+	}
+	taken = true
+	return nil
+}
+
+// reserveAnswer takes room for one answer in a queue; a frame of notifications needs none.
+func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error {
+	if bytes == 0 {
+		return nil
+	}
+	if stage := out.Reserve(bytes); stage != writer.Granted {
+		return busy(string(stage))
+	}
+	v.out, v.answer = out, bytes
+	return nil
+}
+
+// reserveWork takes what an op needs: a slot of its worker, one of the guard if it is to take a lock,
+// and one for its events if somebody waits for these. With an error some of it may be taken.
+func (v *reservation) reserveWork(op *nonce.Op, locked bool) *wire.Error {
+	s := v.srv
+	if v.slot, v.worker = s.service.Reserve(op.Signer, op.Principal); !v.worker {
+		return busy(wire.StageWorker)
+	}
+	if locked {
+		if v.lock = s.cfg.Guard.Reserve(); !v.lock {
+			return busy(wire.StageGuard)
+		}
+	}
+	if writes(op.Kind) && s.hub.Watched(op.Signer) {
+		v.queue = s.service.WorkerIndex(op.Signer)
+		if v.events = s.hub.Reserve(v.queue); !v.events {
+			return busy(wire.StagePostDB)
+		}
+		op.EventSlot = true
+	}
+	return nil
+}
+
+// submit gives an op, with its slot, to the service, which ends it.
+func (v *reservation) submit(op *nonce.Op) {
+	v.worker = false
+	v.srv.service.Submit(v.slot, op)
+}
+
+// ended notes that an op has ended, which may have used its slot for events.
+func (v *reservation) ended(op *nonce.Op) {
+	v.events = v.events && op.EventSlot
+	op.EventSlot = false
+}
+
+// push queues an answer in the room for it.
+func (v *reservation) push(m writer.Message) {
+	out, bytes := v.out, v.answer
+	v.answer = 0 // m, and v with it, may be used again from now on
+	out.Push(m, bytes)
+}
+
+// giveBack gives back what was not used. It may be called again.
+func (v *reservation) giveBack() {
+	was := *v
+	*v = reservation{srv: was.srv}
+	if was.events {
+		was.srv.hub.Unreserve(was.queue)
+	}
+	if was.lock {
+		was.srv.cfg.Guard.Cancel()
+	}
+	if was.worker {
+		was.slot.Cancel()
+	}
+	if was.answer > 0 {
+		was.out.Unreserve(was.answer)
+	}
+	if was.inflight > 0 {
+		was.class.leave(was.share, was.asker, was.inflight)
+	}
+}
