@@ -2,6 +2,9 @@ package interop
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +18,7 @@ import (
 	"noncegate/test/interop/chaintest"
 	"noncegate/test/interop/npm"
 	"noncegate/test/lab/npmtest"
+	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 
@@ -104,6 +108,27 @@ func TestLongTheTypeScriptPackageInABrowser(t *testing.T) {
 		t.Fatal("no chromium in PATH: scripts/setup-test.sh long installs it, or says how")
 	}
 	longTest(t, "browser", "CHROMIUM="+browser, "PLAYWRIGHT="+filepath.Join(tools(t), "playwright-core", "index.mjs"))
+}
+
+// The package's tests with two gateways on PostgreSQL, of which one is the other's neighbour or forwards nothing to it.
+func TestLongTheTypeScriptPackageOnTwoNodes(t *testing.T) {
+	pg := get(pgtest.Start())(t)
+	t.Cleanup(func() {
+		if err := pg.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	databases := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, err := pg.CreateDatabase(r.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(w, pg.URL(name))
+	}))
+	t.Cleanup(databases.Close)
+	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "DATABASES=" + databases.URL}
+	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-concurrency=2", "--test-reporter=spec",
+		"test/nodes.long.mjs", "test/core.test.mjs", "test/viem.test.mjs", "test/ethers.test.mjs"))
 }
 
 // The package in the newest Node that npm has, and what tools say of how it is packed and typed.

@@ -1,7 +1,8 @@
 // The connection that is kept, and the table of requests above it. A request lives in the table
 // from its call to its answer, over as many connections as that takes; a connection only carries
 // it. So nothing is buffered below the table, and after a break it is known of each request
-// whether it was sent.
+// whether it was sent. Where a gateway says that another one owns a signer (--forward=off), the request
+// moves into the table of a link to that one, which is not kept up: what it loses moves back.
 import { headers, open } from '#socket'
 import { ConnectionError, NotDone, Refused, Unknown, sentence, type ErrorData } from './errors.js'
 import type { End, Handlers, Socket } from './socket.js'
@@ -38,8 +39,12 @@ export interface Request {
 }
 
 interface Entry extends Request {
+  home: Link // in whose table it is
   id: number
   frame: string
+  signer: string // '' where it is about none
+  followed: boolean // it went to an owner at once, which happens once
+  hint: string // where the owner is that the gateway does not reach
   options: CallOptions
   resolve(a: Answer): void
   reject(e: Error): void
@@ -72,6 +77,8 @@ const longestAway = 60_000
 const maxMessage = 65_536
 const maxWaiting = 1024
 const closeMs = 5_000
+const maxOwners = 8
+const maxRoutes = 4096
 
 // What another try may meet differently. Of a full hold limit only the window moves by itself.
 const passing = new Set(['server_busy', 'fenced', 'not_owner', 'unavailable', 'draining'])
@@ -92,11 +99,15 @@ export class Link {
   #watch: ReturnType<typeof setInterval>
   #ends = new Set<Line>() // that have not ended
   #idle: (() => void) | undefined
+  #parent: Link | undefined // of a link to an owner
+  #owners = new Map<string, Link>() // by URL
+  #routes = new Map<string, string>() // of signers to the URLs of their owners, the oldest first
   /** Its program has closed it. */
   closed = false
 
-  constructor(url: string | readonly string[], options: GatewayOptions) {
+  constructor(url: string | readonly string[], options: GatewayOptions, parent?: Link) {
     this.#options = options
+    this.#parent = parent
     this.#urls = [url].flat().map(checked)
     if (this.#urls.length === 0) throw new NotDone('', 'url: at least one is needed')
     if (options.key !== undefined && options.ticket) throw new NotDone('', 'options: key and ticket exclude each other')
@@ -116,25 +127,87 @@ export class Link {
       const refuse = (why: unknown) => reject(new NotDone(method, `not sent: ${sentence(why)}`, why))
       if (this.#final) return refuse(this.#final)
       if (options.signal?.aborted) return refuse(options.signal.reason)
-      const id = ++this.#lastId
-      const frame = JSON.stringify({ jsonrpc: '2.0', id, method, params: request.params })
+      const frame = JSON.stringify({ jsonrpc: '2.0', id: this.#lastId, method, params: request.params })
       if (frame.length * 3 > maxMessage && new TextEncoder().encode(frame).length > maxMessage)
         return refuse(new Error(`the request is longer than ${maxMessage} bytes`))
       const limit = this.#options.maxInflight ?? 256
       if (this.#table.size >= maxWaiting + limit && !request.patient)
         return refuse(new Error(`${this.#table.size} calls wait already`))
       const ms = request.patient ? Infinity : options.timeoutMs ?? this.#options.timeoutMs ?? 30_000
-      const aborted = () => this.#giveUp(entry, options.signal?.reason)
+      const aborted = () => entry.home.#giveUp(entry, options.signal?.reason)
+      const { signer } = request.params as { signer?: unknown }
       options.signal?.addEventListener('abort', aborted)
       const entry: Entry = {
-        ...request, id, frame, options, resolve, reject, until: performance.now() + ms, tries: 0,
-        at: undefined, sentAt: undefined, doubt: undefined, last: undefined, timer: undefined, end: undefined,
-        unlisten: () => options.signal?.removeEventListener('abort', aborted),
+        ...request, home: this, id: 0, frame: '', signer: typeof signer === 'string' ? signer : '', followed: false, hint: '',
+        options, resolve, reject, until: performance.now() + ms, tries: 0, at: undefined, sentAt: undefined, doubt: undefined, last: undefined,
+        timer: undefined, end: undefined, unlisten: () => options.signal?.removeEventListener('abort', aborted),
       }
-      if (ms < 2 ** 31) entry.end = setTimeout(() => this.#giveUp(entry, new Error(`no answer within ${ms} ms`)), ms)
-      this.#table.set(id, entry)
-      this.#pump()
+      if (ms < 2 ** 31) entry.end = setTimeout(() => entry.home.#giveUp(entry, new Error(`no answer within ${ms} ms`)), ms)
+      ;(this.#ownerAt(this.#routes.get(entry.signer)) ?? this).#take(entry)
     })
+  }
+
+  /** #take puts a request into this link's table, out of that where it was. */
+  #take(entry: Entry): void {
+    entry.home.#table.delete(entry.id)
+    entry.home = this
+    entry.id = ++this.#lastId
+    entry.frame = JSON.stringify({ jsonrpc: '2.0', id: entry.id, method: entry.method, params: entry.params })
+    this.#table.set(entry.id, entry)
+    if (this.#final) this.#giveUp(entry, this.#final)
+    else this.#pump()
+  }
+
+  /** #ownerAt is the link to an owner, if there may be one. */
+  #ownerAt(url: string | undefined): Link | undefined {
+    if (!url || this.#final) return undefined
+    let owner = this.#owners.get(url)
+    if (owner) return owner.#final ? undefined : owner // it was told not to come back
+    try {
+      if (new URL(url).username || (this.#urls[0]!.startsWith('wss:') && !url.startsWith('wss:'))) return undefined
+      for (const [other, link] of this.#owners) {
+        if (this.#owners.size < maxOwners) break
+        if (link.#table.size > 0) continue
+        this.#owners.delete(other)
+        void link.close()
+      }
+      if (this.#owners.size >= maxOwners) return undefined
+      owner = new Link(url, { ...this.#options, onConnection: () => {} }, this)
+    } catch {
+      return undefined
+    }
+    this.#owners.set(url, owner)
+    return owner
+  }
+
+  #remember(signer: string, url: string): void {
+    this.#routes.delete(signer)
+    this.#routes.set(signer, url)
+    if (this.#routes.size > maxRoutes) this.#routes.delete(this.#routes.keys().next().value!)
+  }
+
+  /** #again has a request be tried where it belongs by now. */
+  #again(entry: Entry): void {
+    const hinted = this.#owners.get(entry.hint)
+    if (hinted && hinted.#line?.isOpen) this.#remember(entry.signer, entry.hint)
+    entry.hint = ''
+    const to = this.#ownerAt(this.#routes.get(entry.signer)) ?? this
+    if (to === entry.home) to.#pump()
+    else to.#take(entry)
+  }
+
+  /** #retire ends a link to an owner. What waits goes back to where it came from; what is under way stays until it is answered. */
+  #retire(parent: Link, why: Error, final: boolean): void {
+    this.#final = why
+    clearTimeout(this.#redial)
+    clearInterval(this.#watch)
+    for (const [url, link] of parent.#owners) {
+      if (link !== this) continue
+      if (!final) parent.#owners.delete(url)
+      for (const [signer, at] of parent.#routes) if (at === url) parent.#routes.delete(signer)
+    }
+    for (const entry of [...this.#table.values()]) if (!entry.at) parent.#take(entry)
+    this.#rest()
   }
 
   /** Sends what is answered by nothing, if the line is open. */
@@ -149,6 +222,7 @@ export class Link {
     const limit = setTimeout(() => {
       for (const line of this.#ends) line.socket.destroy('closed')
     }, closeMs)
+    await Promise.all([...this.#owners.values()].map((owner) => owner.close()))
     await new Promise<void>((resolve) => {
       const before = this.#idle
       this.#idle = () => (before?.(), this.#ends.size === 0 && resolve())
@@ -263,7 +337,8 @@ export class Link {
     for (const entry of [...line.under.values()]) {
       entry.at = undefined
       if (entry.repeat !== 'read') entry.doubt ??= why
-      if (entry.repeat === 'never' || this.#final) this.#giveUp(entry, why)
+      if (this.#final && this.#parent && entry.repeat !== 'never') this.#parent.#take(entry)
+      else if (entry.repeat === 'never' || this.#final) this.#giveUp(entry, why)
     }
     line.under.clear()
     if (this.#line === line) {
@@ -279,6 +354,7 @@ export class Link {
   #failed(end: End): void {
     const { code, reason, status } = end
     const why = this.#why = new ConnectionError(code ? `closed by the gateway: ${code} ${reason}` : reason, code, status)
+    if (this.#parent) return this.#retire(this.#parent, why, code >= 4500 || status === 401)
     const fresh = this.#options.ticket !== undefined // the next attempt has another credential
     if (code >= 4500 && !(code === 4501 && fresh)) return this.#stop(why)
     if (status === 401 && (!fresh || ++this.#refusals > 1)) return this.#stop(why)
@@ -303,6 +379,7 @@ export class Link {
     this.#line = undefined
     for (const sub of line.subs.values()) sub.lost()
     line.subs.clear()
+    if (this.#parent) return this.#retire(this.#parent, new Error('the gateway is draining'), false)
     this.#later(Math.random() * 200)
   }
 
@@ -350,11 +427,21 @@ export class Link {
       const lost = entry.doubt !== undefined && reason !== 'conflict'
       return this.#settle(entry, lost ? new Unknown(entry.method, entry.doubt, entry.requestId, entry.doubt === r ? undefined : r) : r)
     }
+    const root = this.#parent ?? this
+    const owner = data.ownerUrl?.replace(/^http/, 'ws') ?? ''
+    if (reason === 'not_owner') {
+      root.#routes.delete(entry.signer)
+      if (this === root && this.#ownerAt(owner)) this.#remember(entry.signer, owner)
+      if (this.#routes.has(entry.signer) && !entry.followed) {
+        entry.followed = true
+        return this.#again(entry)
+      }
+    } else if (reason === 'unavailable' && this === root && this.#ownerAt(owner)) entry.hint = owner // tried beside this
     const pause = Math.max(r.retryAfterMs * (1 + Math.random() / 4), Math.random() * Math.min(100 * 2 ** entry.tries, 1_000))
     if (performance.now() + pause >= entry.until || this.#final) return this.#giveUp(entry, this.#final ?? new Error('no time for another try'))
     entry.timer = setTimeout(() => {
       entry.timer = undefined
-      this.#pump()
+      root.#again(entry)
     }, pause)
     this.#rest()
     this.#pump()

@@ -324,6 +324,70 @@ describe('the core', { concurrency: 6 }, () => {
     assert.ok(read instanceof NotDone, String(read))
   })
 
+  test('the owner that a gateway names is asked, and remembered', async (t) => {
+    const held = { result: { signer: 'a', nonce: 5, attempt: 1, holdMs: 60_000 } }
+    const no = (reason, data) => ({ error: { code: 1, message: reason, data: { reason, ...data } } })
+    const told = { first: [], owner: [] }
+    const fakes = {}
+    const script = { first: () => held, owner: () => held }
+    for (const name of ['first', 'owner']) {
+      fakes[name] = await fakeGateway(t, (request) => {
+        told[name].push(`${request.params.signer} ${request.params.requestId}`)
+        return script[name](request)
+      })
+    }
+    const { first, owner } = fakes, { url } = owner
+    let states = 0
+    const g = client(t, first.url, { onConnection: () => states++ })
+    const ask = async (signer, requestId) => {
+      for (const name of ['first', 'owner']) told[name].length = 0
+      const a = await g.allocate({ signer, requestId }).catch((e) => e)
+      return [a.nonce ?? a, told.first.join(), told.owner.join()]
+    }
+    script.first = () => no('not_owner', { ownerNode: 'b', ownerUrl: url.replace('ws', 'http') })
+    assert.deepEqual(await ask('a', '1'), [5, 'a 1', 'a 1']) // at once, with the same request id
+    assert.deepEqual(await ask('a', '2'), [5, '', 'a 2'])
+    script.first = () => held
+    assert.deepEqual(await ask('b', '3'), [5, 'b 3', '']) // of which nothing is known
+    // It has moved back, and the answer of the owner is lost with it.
+    script.owner = () => no('not_owner', { ownerNode: 'a', ownerUrl: first.url })
+    assert.deepEqual(await ask('a', '4'), [5, 'a 4', 'a 4'])
+    script.first = () => no('not_owner', { ownerUrl: url })
+    script.owner = () => {
+      script.first = () => held
+      return null
+    }
+    assert.deepEqual(await ask('a', '5'), [5, 'a 5,a 5', 'a 5'])
+    // What may not be repeated is unknown then.
+    script.first = () => no('not_owner', { ownerUrl: url })
+    script.owner = () => null
+    const once = await thrown(g.call('nonce_allocate', { signer: 'a' }))
+    assert.ok(once instanceof Unknown, String(once))
+    // Nobody is there, or it is none that may be followed: here again.
+    for (const ownerUrl of ['ws://127.0.0.1:1/ws', 'ws://user@127.0.0.1:1/ws', 'nonsense', undefined]) {
+      let asked = 0
+      script.first = () => (asked++ === 0 ? no('not_owner', { ownerUrl }) : held)
+      assert.deepEqual(await ask('a', '6'), [5, 'a 6,a 6', ''], ownerUrl)
+    }
+    // One that the gateway does not reach is tried beside the call.
+    script.first = () => no('unavailable', { outcome: 'none', retryAfterMs: 100, ownerUrl: url })
+    script.owner = () => held
+    assert.deepEqual((await ask('a', '7')).slice(0, 1).concat(told.owner), [5, 'a 7'])
+    // It drains, and is left.
+    script.owner = () => no('draining', { retryAfterMs: 1 })
+    script.first = () => held
+    assert.deepEqual(await ask('a', '8'), [5, 'a 8', 'a 8'])
+    script.first = () => no('not_owner', { ownerUrl: url })
+    const stop = new AbortController()
+    script.owner = () => stop.abort()
+    const silent = await thrown(g.allocate({ signer: 'a', requestId: '9' }, { signal: stop.signal }))
+    assert.ok(silent instanceof Unknown && silent.requestId === '9', String(silent))
+    assert.equal(first.connections, 1)
+    assert.equal(states, 1, 'connections to owners are told of to nobody')
+    await g.close()
+    await until('the connection to the owner is closed', () => owner.open() === 0)
+  })
+
   test('a retry after a refusal waits as long as the gateway says, and a 401 is final', async (t) => {
     let hits = 0
     const answers = [[503, { 'Retry-After': '1' }], [401, {}]]

@@ -39,21 +39,40 @@ export async function run(t, expression, command, ...args) {
   return { found, end, log: () => log }
 }
 
-/** startGateway starts a gateway on a file of its own. */
+/** startGateway starts a gateway on a file of its own; where DATABASES hands out databases of PostgreSQL, two on one of these, of which it returns the first. */
 export async function startGateway(t, ...flags) {
+  if (!process.env.DATABASES) {
+    const dir = mkdtempSync(join(tmpdir(), 'noncegate-'))
+    t.after(() => rmSync(dir, { recursive: true, force: true }))
+    return startOn(t, `sqlite:${join(dir, 'n.db')}`, dir, ...flags)
+  }
+  return (await startNodes(t, ...flags))[0]
+}
+
+/** startNodes starts two gateways on a database of DATABASES, each of which owns half of the shards at the end. */
+export async function startNodes(t, ...flags) {
   const dir = mkdtempSync(join(tmpdir(), 'noncegate-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
+  const store = await (await fetch(process.env.DATABASES)).text()
+  const nodes = []
+  for (const name of ['a', 'b']) nodes.push(await startOn(t, store, dir, `--node-id=${name}`, '--lease-ttl=1s', ...flags))
+  const admin = nodes.map((n) => n.process.found[2])
+  await until('both own shards', async () => (await Promise.all(admin.map(async (url) => /^noncegate_shards_owned [1-9]/m.test(await (await fetch(`${url}/metrics`)).text())))).every(Boolean))
+  return nodes
+}
+
+async function startOn(t, store, dir, ...flags) {
   const g = { url: '', process: undefined }
   const start = async (listen) => {
     g.process = await run(t, /Noncegate listens on (ws:\S+)\s+\(metrics: (http\S+)\/metrics/, program, 'serve',
-      `--listen=${listen}`, '--admin-listen=127.0.0.1:0', `--store=sqlite:${join(dir, 'n.db')}`, ...flags)
+      `--listen=${listen}`, '--admin-listen=127.0.0.1:0', `--store=${store}`, ...flags)
     g.url = g.process.found[1]
     g.http = g.url.replace('ws://', 'http://').replace('/ws', '')
   }
   await start('127.0.0.1:0')
   g.dir = dir
   /** command runs another command of the program on its store, and returns what that printed. */
-  g.command = (...args) => execFileSync(program, [...args, `--store=sqlite:${join(dir, 'n.db')}`], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+  g.command = (...args) => execFileSync(program, [...args, `--store=${store}`], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
   /** kill ends it as a crash does. */
   g.kill = () => g.process.end('KILL')
   /** stop has it drain. */
@@ -132,6 +151,8 @@ export async function fakeGateway(t, answer) {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.after(() => (sockets.forEach((s) => s.destroy()), server.close()))
+  /** open is how many connections there are. */
+  fake.open = () => [...sockets].filter((s) => !s.destroyed).length
   fake.url = `ws://127.0.0.1:${server.address().port}/ws`
   return fake
 }
