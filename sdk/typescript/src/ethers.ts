@@ -4,7 +4,8 @@
  * @packageDocumentation
  */
 import {
-  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, type AuthorizationRequest, type Authorization, type Provider, type Signer,
+  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, type AuthorizationRequest, type Authorization, type BlobLike,
+  type KzgLibraryLike, type Provider, type Signer,
   type TransactionLike, type TransactionRequest, type TransactionResponse, type TypedDataDomain, type TypedDataField,
 } from 'ethers'
 import { NotDone } from './errors.js'
@@ -31,11 +32,15 @@ export interface GatewaySignerOptions {
   signed?: (tx: Signed) => unknown
 }
 
-/** Fees of a replacement, in wei. Default: an eighth more than before, at least what the node asks now. */
+/** Fees of a replacement, in wei. Default: an eighth more than before (with blobs: twice as much), at least what the node asks now. */
 export interface Fees {
   maxFeePerGas?: bigint
   maxPriorityFeePerGas?: bigint
+  maxFeePerBlobGas?: bigint
   gasPrice?: bigint
+  /** What replaces a transaction with blobs has blobs, too, and a node does not give them back. */
+  blobs?: BlobLike[]
+  kzg?: KzgLibraryLike
 }
 
 /**
@@ -107,10 +112,9 @@ export class GatewaySigner extends AbstractSigner {
 
   /** Sends the same transaction again with higher fees. Either of the two is mined. */
   bump(hash: string, fees: Fees = {}): Promise<TransactionResponse> {
-    return this.#replace(hash, fees, ({ to, value, data, gasLimit, accessList, authorizationList, type }) => {
-      if (type === 3) throw new NotDone('', 'hash: a blob transaction cannot be bumped, because the node does not give its blobs back')
-      return { to, value, data, gasLimit, type, ...(accessList?.length && { accessList }), ...(authorizationList?.length && { authorizationList }) }
-    })
+    return this.#replace(hash, fees, ({ to, value, data, gasLimit, accessList, authorizationList, type }) => (
+      { to, value, data, gasLimit, type, ...(accessList?.length && { accessList }), ...(authorizationList?.length && { authorizationList }) }
+    ))
   }
 
   /**
@@ -126,17 +130,21 @@ export class GatewaySigner extends AbstractSigner {
     const { node, signer } = await this.#ready()
     const old = typeof what === 'string' ? await node.getTransaction(what) : null
     if (typeof what === 'string' && !old) throw new NotDone('', `hash: the node does not have ${what}`)
+    const blob = old?.type === 3
+    const { blobs, kzg } = fees
+    if (blob && !(blobs && kzg)) throw new NotDone('', 'blobs: the transaction has some, which the node does not give back, and what replaces it must, too; give blobs and kzg')
     const hold = typeof what === 'string' ? await heldByUs(this.#gateway, signer, old!.nonce, what) : what
     if (hold.signer !== signer) throw new NotDone('', `hold: it is of ${hold.signer}, and the account is ${signer}`)
     const request = build(old!)
     const asked = await node.getFeeData()
     if (fees.gasPrice !== undefined || old?.type === 0 || old?.type === 1) request.gasPrice = fees.gasPrice ?? raised(old?.gasPrice, asked.gasPrice ?? 0n)
     else {
-      const tip = fees.maxPriorityFeePerGas ?? raised(old?.maxPriorityFeePerGas ?? 0n, asked.maxPriorityFeePerGas ?? 0n)
-      const most = fees.maxFeePerGas ?? raised(old?.maxFeePerGas ?? 0n, asked.maxFeePerGas ?? 0n)
+      const tip = fees.maxPriorityFeePerGas ?? raised(old?.maxPriorityFeePerGas ?? 0n, asked.maxPriorityFeePerGas ?? 0n, blob)
+      const most = fees.maxFeePerGas ?? raised(old?.maxFeePerGas ?? 0n, asked.maxFeePerGas ?? 0n, blob)
       request.maxPriorityFeePerGas = tip
       request.maxFeePerGas = most > tip ? most : tip
     }
+    if (blob) Object.assign(request, { type: 3, blobs, kzg, maxFeePerBlobGas: fees.maxFeePerBlobGas ?? raised(old.maxFeePerBlobGas ?? 0n, 0n, true) })
     const { from: _, ...ready } = await this.populateTransaction({ ...request, nonce: hold.nonce })
     const block = await node.getBlockNumber()
     return this.#give(node, hold, await this.signTransaction(ready as TransactionRequest), block, true)

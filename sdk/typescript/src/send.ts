@@ -18,7 +18,7 @@ export class SendError extends Error {
   /** The nonce was given back, so that others get it. */
   readonly givenBack: boolean
   constructor(grade: Grade, { hold, txHash, raw }: Signed, givenBack: boolean, cause: unknown) {
-    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}${givenBack ? ', and the nonce was given back' : ''}: ${sentence(cause)}`, { cause })
+    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}${givenBack ? ', and the nonce was given back' : ''}: ${brief(cause)}`, { cause })
     this.name = 'SendError'
     this.outcome = grade.outcome
     this.later = grade.later ?? false
@@ -34,6 +34,12 @@ export interface Signed {
   hold: Hold
   txHash: string
   raw: string
+}
+
+/** brief is what a library's error says, without the whole request. */
+function brief(cause: unknown): string {
+  const { shortMessage, details } = cause as { shortMessage?: string; details?: string }
+  return (shortMessage && details ? `${shortMessage} ${details}` : sentence(cause)).slice(0, 1_000)
 }
 
 const meaning: Record<Outcome, string> = {

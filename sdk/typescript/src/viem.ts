@@ -5,7 +5,7 @@
  */
 import {
   BaseError, HttpRequestError, RpcRequestError, fromRlp, http, keccak256, parseTransaction, toRlp, type Account, type Chain, type Client, type Hex,
-  type HttpTransportConfig, type LocalAccount, type SendRawTransactionParameters, type Transport, type TransactionReceipt, type WalletActions,
+  type HttpTransportConfig, type Kzg, type LocalAccount, type SendRawTransactionParameters, type Transport, type TransactionReceipt, type WalletActions,
 } from 'viem'
 import {
   deployContract, estimateFeesPerGas, getChainId, getGasPrice, getTransaction, getTransactionReceipt, prepareTransactionRequest, sendTransaction,
@@ -47,15 +47,21 @@ export interface Fees {
   gasPrice?: bigint
 }
 
+/** What replaces a transaction with blobs has blobs, too, and a node does not give them back. As `sendTransaction` of viem takes them. */
+export interface Blobs {
+  blobs?: readonly Hex[] | readonly Uint8Array[]
+  kzg?: Kzg
+}
+
 /** What {@link noncegate} adds to a wallet client, beside its own methods that now take their nonces from the gateway. */
 export type NoncegateActions = {
-  /** Sends the same transaction again with higher fees. Either of the two is mined. Returns the new hash. */
-  bump(parameters: { hash: Hex; account?: Account } & Fees): Promise<Hex>
+  /** Sends the same transaction again with higher fees, one with blobs with these. Either of the two is mined. Returns the new hash. */
+  bump(parameters: { hash: Hex; account?: Account } & Fees & Blobs): Promise<Hex>
   /**
    * Replaces a transaction, or fills the nonce of a hold as from {@link Gateway.repair}, by one that sends nothing to the
    * account itself. It has happened only when the new hash is mined.
    */
-  cancel(parameters: ({ hash: Hex } | { hold: Hold }) & { account?: Account } & Fees): Promise<Hex>
+  cancel(parameters: ({ hash: Hex } | { hold: Hold }) & { account?: Account } & Fees & Blobs): Promise<Hex>
   /**
    * Sends a transaction that was signed with the nonce of a hold, after its hash was recorded. It may have been sent before,
    * and may be sent again at any time, so the nonce is given back by {@link Gateway.markRecyclable} alone.
@@ -177,11 +183,13 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
     async function replace(p: Any, build: (old: Any) => Any): Promise<Hex> {
       const { account, chain, signer } = await check(p)
       const old: Any = p.hash ? await getTransaction(client, { hash: p.hash }) : undefined
+      const isBlob = old?.type === 'eip4844'
+      if (isBlob && !(p.blobs && p.kzg)) throw new NotDone('', 'blobs: the transaction has some, which the node does not give back, and what replaces it must, too; give blobs and kzg')
       const hold: Hold = p.hold ?? await heldByUs(gateway, signer, old.nonce, p.hash)
       if (hold.signer !== signer) throw new NotDone('', `hold: it is of ${hold.signer}, and the account is ${signer}`)
       const { from: _, ...request } = build(old) as Any
       const prepared = await prepareTransactionRequest(client as Any, {
-        ...request, ...await feesOf(old, p), account, chain, nonce: hold.nonce, parameters: ['chainId', 'fees', 'gas', 'type'],
+        ...request, ...(isBlob && { type: 'eip4844', blobs: p.blobs, kzg: p.kzg }), ...await feesOf(old, p), account, chain, nonce: hold.nonce, parameters: ['chainId', 'fees', 'gas', 'type', ...(isBlob ? ['blobVersionedHashes', 'sidecars'] : [])],
       } as Any)
       return give(hold, await sign({ ...prepared, nonce: hold.nonce }, account, { serializer: chain?.serializers?.transaction }), true)
     }
@@ -191,11 +199,12 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       if (gasPrice !== undefined || old?.type === 'legacy' || old?.type === 'eip2930')
         return { gasPrice: gasPrice ?? raised(old?.gasPrice, await getGasPrice(client)) }
       const asked = await estimateFeesPerGas(client).catch(() => undefined)
-      const tip = maxPriorityFeePerGas ?? raised(old?.maxPriorityFeePerGas, asked?.maxPriorityFeePerGas)
-      const most = maxFeePerGas ?? raised(old?.maxFeePerGas, asked?.maxFeePerGas)
+      const blob = old?.type === 'eip4844' // whose fees must double
+      const tip = maxPriorityFeePerGas ?? raised(old?.maxPriorityFeePerGas, asked?.maxPriorityFeePerGas, blob)
+      const most = maxFeePerGas ?? raised(old?.maxFeePerGas, asked?.maxFeePerGas, blob)
       return {
         maxPriorityFeePerGas: tip, maxFeePerGas: most > tip ? most : tip,
-        ...(old?.maxFeePerBlobGas && { maxFeePerBlobGas: maxFeePerBlobGas ?? raised(old.maxFeePerBlobGas, 0n, true) }),
+        ...(blob && { maxFeePerBlobGas: maxFeePerBlobGas ?? raised(old.maxFeePerBlobGas, 0n, true) }),
       }
     }
 
@@ -211,12 +220,9 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
         if ((tx.nonce ?? 0) !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${tx.nonce ?? 0}`)
         return give(hold, raw as Hex, true, () => {})
       },
-      bump: (p: Any) => replace(p, (old) => {
-        if (old.type === 'eip4844') throw new NotDone('', 'hash: a blob transaction is bumped by its sender, who has its blobs: sendRawTransaction with the hold')
-        return {
-          to: old.to, value: old.value, data: old.input, gas: old.gas, type: old.type, accessList: old.accessList, authorizationList: old.authorizationList,
-        }
-      }),
+      bump: (p: Any) => replace(p, (old) => ({
+        to: old.to, value: old.value, data: old.input, gas: old.gas, type: old.type, accessList: old.accessList, authorizationList: old.authorizationList,
+      })),
       cancel: (p: Any) => replace(p, () => ({ to: parseAccount(p.account ?? client.account).address, value: 0n, gas: 21_000n })),
     } as Any
   }

@@ -111,6 +111,42 @@ describe('ethers', { concurrency: 4 }, () => {
     await b.mined(await repeated, 4)
   })
 
+  test('a transaction with an authorization is bumped, one that was signed is sent, and what is written down is what is sent', async (t) => {
+    const n = await node(t, true)
+    const b = await bench(t, n)
+    await n.rpc('evm_setAutomine', false)
+    const other = Wallet.createRandom()
+    const authorizationList = [await other.authorize({ address: to, nonce: 0, chainId: 31337 })]
+    const first = await b.signer.bump((await b.signer.sendTransaction({ to: other.address, authorizationList })).hash)
+    assert.deepEqual([first.type, first.nonce], [4, 0])
+    const written = []
+    let full = false
+    const careful = new GatewaySigner(b.wallet, b.gateway, { signed: (tx) => {
+      if (full) throw new Error('the disk is full')
+      written.push(tx)
+    } })
+    const second = await careful.sendTransaction({ to, value: 2n })
+    assert.deepEqual(written.map((w) => [w.txHash, w.hold.nonce]), [[second.hash, 1]])
+    full = true
+    const sent = b.p.counts[send]
+    assert.match((await thrown(careful.sendTransaction({ to, value: 3n }))).message, /the disk is full/)
+    assert.equal(b.p.counts[send], sent)
+    assert.equal(await b.row(2), 'RELEASED#1')
+    const hold = await b.gateway.allocate({ signer: b.name, recordFirst: true })
+    const raw = await b.wallet.signTransaction(await b.wallet.populateTransaction({ to, value: 4n, nonce: hold.nonce }))
+    const wrong = await thrown(b.signer.broadcastTransaction(raw, { ...hold, nonce: 7 }))
+    assert.ok(wrong instanceof NotDone && /hold: its nonce is 7/.test(wrong.message), String(wrong))
+    b.p.fault = { method: send, answer: () => 429 } // it may have been sent before, so that its nonce stays
+    const later = await thrown(b.signer.broadcastTransaction(raw, hold))
+    assert.ok(later instanceof SendError && later.outcome === 'not_reached' && !later.givenBack, String(later))
+    assert.equal(await b.row(2), 'HELD#2')
+    b.p.fault = undefined
+    const third = await b.signer.broadcastTransaction(raw, hold)
+    await n.rpc('anvil_mine', '0x1')
+    for (const response of [first, second, third]) assert.equal((await response.wait()).status, 1)
+    assert.equal(await n.rpc('eth_getCode', other.address, 'latest'), `0xef0100${to.slice(2)}`)
+  })
+
   test('a transaction that is stuck, one that is not wanted, a gap, and a hold that is gone', async (t) => {
     const n = await node(t, true)
     const b = await bench(t, n)

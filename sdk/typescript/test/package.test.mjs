@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { build } from 'esbuild'
 
@@ -23,7 +23,7 @@ test('the core is small, and nothing of Node is in it for a browser', async () =
   assert.doesNotMatch(Buffer.from(core).toString(), /node:/)
 })
 
-test('what npm packs is installed elsewhere, imported, required where Node can, and bundled', async (t) => {
+test('what npm packs is installed elsewhere, imported, required where Node can, typed, and bundled', async (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'noncegate-pack-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
   const root = fileURLToPath(new URL('..', import.meta.url))
@@ -46,4 +46,19 @@ test('what npm packs is installed elsewhere, imported, required where Node can, 
       write: false, external: ['viem'], logLevel: 'error',
     })
   }
+  // TypeScript finds the same types by both ways that it has to find a package.
+  writeFileSync(join(dir, 'package.json'), '{"type":"module"}')
+  copyFileSync(fileURLToPath(new URL('types.ts', import.meta.url)), join(dir, 'types.ts'))
+  const strict = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2022', '--lib', 'es2023,dom,esnext.disposable', 'types.ts']
+  for (const [module, resolution] of [['nodenext', 'nodenext'], ['esnext', 'bundler']])
+    run(join(root, 'node_modules/.bin/tsc'), '--module', module, '--moduleResolution', resolution, ...strict)
+  if (!process.env.VITE) return // which the long tests have
+  const vite = await import(pathToFileURL(process.env.VITE))
+  writeFileSync(join(dir, 'main.js'), "export * from 'noncegate'; export * from 'noncegate/viem'")
+  await vite.build({
+    root: dir, configFile: false, logLevel: 'error', build: { lib: { entry: 'main.js', formats: ['es'], fileName: 'out' }, rollupOptions: { external: /^viem/ } },
+  })
+  const bundled = readFileSync(join(dir, 'dist/out.js'), 'utf8')
+  assert.match(bundled, /nonce_allocate/)
+  assert.doesNotMatch(bundled, /node:/)
 })

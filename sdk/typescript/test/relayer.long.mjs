@@ -10,7 +10,10 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { node, startGateway } from './lab.mjs'
 
 // Three processes of eight workers each, which are killed again and again, as is the gateway; blocks come slowly.
-test('the relayer of the example pays each job once, whatever is killed', async (t) => {
+for (const [what, program] of [['the relayer of the example', '../examples/relayer.mjs'], ['workers with the extension of viem', 'worker.mjs']])
+  test(`${what}: each job is paid once, whatever is killed`, (t) => paysOnce(t, fileURLToPath(new URL(program, import.meta.url))))
+
+async function paysOnce(t, program) {
   const n = await node(t, true)
   await n.rpc('evm_setAutomine', false)
   const server = await startGateway(t, `--chain=eip155:31337=${n.ws}`, '--chain-poll=50ms', '--sweep-interval=100ms', '--hold-ttl=2s')
@@ -21,11 +24,10 @@ test('the relayer of the example pays each job once, whatever is killed', async 
   const jobs = Array.from({ length: Number(process.env.JOBS ?? 60) }, (_, i) => ({ name: `order-${i}.json`, to: `0x${(0xbeef00 + i).toString(16).padStart(40, '0')}`, value: String(i + 1) }))
   for (const { name, ...job } of jobs) writeFileSync(join(folder, name), JSON.stringify(job))
 
-  const relayer = fileURLToPath(new URL('../examples/relayer.mjs', import.meta.url))
   const children = new Set()
   let finished = 0, killed = 0
   const start = (part) => {
-    const child = spawn(process.execPath, [relayer, folder, `${part}/3`], {
+    const child = spawn(process.execPath, [program, folder, `${part}/3`], {
       env: { ...process.env, KEY: key, NODE: n.url, GATEWAY: server.url, ONCE: '1', BUMP_AFTER_BLOCKS: '6' }, stdio: ['ignore', 'ignore', 'pipe'],
     })
     child.log = ''
@@ -67,4 +69,4 @@ test('the relayer of the example pays each job once, whatever is killed', async 
   const status = await gateway.status(signerOf(31337, address))
   await gateway.close()
   assert.deepEqual([status.next, status.chain.gap], [count, undefined])
-})
+}

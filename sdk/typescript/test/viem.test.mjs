@@ -24,7 +24,7 @@ async function bench(t, own) {
   const chain = defineChain({ id: 31337, name: 'anvil', nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 }, rpcUrls: { default: { http: [p.url] } } })
   const account = privateKeyToAccount(generatePrivateKey())
   await n.rpc('anvil_setBalance', account.address, '0xde0b6b3a7640000') // 1 ether
-  const plain = createWalletClient({ account, chain, transport: http(p.url, { retryCount: 3, retryDelay: 1 }), pollingInterval: 20 })
+  const plain = createWalletClient({ account, chain, transport: http(p.url, { retryCount: 3, retryDelay: 1, timeout: 60_000 }), pollingInterval: 20 })
   const wallet = plain.extend(noncegate(gateway))
   const reader = createPublicClient({ chain, transport: http(n.url), pollingInterval: 20 })
   const signer = signerOf(31337, account.address)
@@ -84,6 +84,23 @@ describe('viem', { concurrency: 4 }, () => {
     const inner = '0x03c101', wrapped = '0x03c5c101c0c0c0'
     assert.equal(hashOf(wrapped), keccak256(inner))
     assert.equal(hashOf(inner), keccak256(inner))
+  })
+
+  test('a transaction with an authorization is bumped, and one is cancelled', async (t) => {
+    const n = await node(t, true)
+    const b = await bench(t, n)
+    await n.rpc('evm_setAutomine', false)
+    const other = privateKeyToAccount(generatePrivateKey())
+    const set = async (nonce) => ({
+      to: other.address, authorizationList: [await b.plain.signAuthorization({ account: other, contractAddress: to, nonce })],
+    })
+    const first = await b.wallet.bump({ hash: await b.wallet.sendTransaction(await set(0)) })
+    const second = await b.wallet.cancel({ hash: await b.wallet.sendTransaction(await set(1)) })
+    await n.rpc('anvil_mine', '0x1')
+    for (const hash of [first, second]) assert.equal((await b.reader.waitForTransactionReceipt({ hash })).status, 'success')
+    assert.equal((await b.reader.getTransaction({ hash: first })).authorizationList.length, 1)
+    assert.equal(await b.reader.getCode({ address: other.address }), `0xef0100${to.slice(2)}`)
+    assert.equal(await b.reader.getTransactionCount({ address: other.address }), 1) // the second authorization is not used
   })
 
   test('a node that signs: its accounts need no key here', async (t) => {
