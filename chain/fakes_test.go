@@ -148,7 +148,7 @@ func (c *fakeChain) set(change func()) {
 // fakeService keeps the ops it is given, and answers lists with rows.
 type fakeService struct {
 	mu   sync.Mutex
-	ops  []nonce.Op
+	ops  []nonce.Request
 	rows []nonce.Row
 	err  error
 	away bool // lists are refused
@@ -175,23 +175,23 @@ func (s *fakeService) refuseLists(refuse bool) {
 	s.away = refuse
 }
 
-func (s *fakeService) Do(_ context.Context, op *nonce.Op) error {
+func (s *fakeService) Do(_ context.Context, op *nonce.Request) (r nonce.Result, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op.Kind == nonce.KindList {
 		if s.asks++; s.away {
-			return nonce.ErrBusy
+			return r, nonce.ErrBusy
 		}
-		op.Page = nonce.ListPage{NextFrom: -1}
-		for _, r := range s.rows {
-			if r.Nonce >= op.List.From {
-				op.Page.Rows = append(op.Page.Rows, r)
+		r.Page = nonce.ListPage{NextFrom: -1}
+		for _, row := range s.rows {
+			if row.Nonce >= op.List.From {
+				r.Page.Rows = append(r.Page.Rows, row)
 			}
 		}
-		return nil
+		return r, nil
 	}
 	s.ops = append(s.ops, *op)
-	return s.err
+	return r, s.err
 }
 
 // Watched and Tend are the store's list, and what is done for one of it: what the tracker says then
@@ -238,6 +238,7 @@ type fakeSink struct {
 }
 
 func (*fakeSink) Watched(string) bool { return true }
+func (*fakeSink) Unreserve(int)       {}
 
 func (s *fakeSink) Publish(_ int, _ bool, events []nonce.Event) {
 	s.mu.Lock()
@@ -334,7 +335,7 @@ func (w *world) rows(rows []nonce.Row) {
 }
 
 // did takes the ops that were asked for so far.
-func (w *world) did() []nonce.Op {
+func (w *world) did() []nonce.Request {
 	w.svc.mu.Lock()
 	defer w.svc.mu.Unlock()
 	ops := w.svc.ops

@@ -137,7 +137,7 @@ func (w *world) show(command string, args []string) (shown []string) {
 	case "did":
 		for _, op := range w.did() {
 			words := flagged(" any", op.MarkAny) + flagged(" "+op.Reason, op.Reason != "")
-			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Request.Attempt, tx(op.TxHash), words))
+			shown = append(shown, fmt.Sprintf("%v %d/%d%s%s", op.Kind, op.Nonce, op.Attempt, tx(op.TxHash), words))
 		}
 	case "asked":
 		w.chain.set(func() {
@@ -181,7 +181,7 @@ func (w *world) ask(signer string, next int64, line string) string {
 	for n := range row.Next {
 		in.History[n] = nil // nothing is kept of what was consumed
 	}
-	plan := (&rules.Rules{DefaultHold: time.Hour, MaxLive: noncetest.MaxHolds}).Make(&in, []*nonce.Op{op})
+	plan := (&rules.Rules{DefaultHold: time.Hour, MaxLive: noncetest.MaxHolds}).Make(&in, []*nonce.Request{&op.Request})
 	if len(plan.Answers) == 0 {
 		w.t.Fatalf("%s: not answered, wants %+v", line, plan.Wants)
 	}

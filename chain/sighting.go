@@ -58,13 +58,13 @@ func (t *Tracker) decide(ctx context.Context, q *question, f *Sighting, left *bu
 	if !passed && !found {
 		return
 	}
-	op := &nonce.Op{Request: nonce.Request{
+	mark := &nonce.Request{
 		Kind: nonce.KindMarkUsed, Signer: q.s.name, Nonce: q.ask.Nonce, Attempt: q.attempt, TxHash: hash, MarkAny: true,
-	}}
-	if f.Settled == Mined || passed {
-		op.Reason = nonce.ReasonMined
 	}
-	t.mark(ctx, q.s, op, left)
+	if f.Settled == Mined || passed {
+		mark.Reason = nonce.ReasonMined
+	}
+	t.mark(ctx, q.s, mark, left)
 }
 
 // shown reports whether the count has passed a nonce, as far as is settled, whether a transaction of it
@@ -81,10 +81,9 @@ func (s *signer) shown(n int64) (passed, found bool, tx Hash) {
 	return n < s.mined && !s.guessed, found, tx
 }
 
-// mark runs an op that follows from the chain. One that is refused has been overtaken.
-func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budget) {
-	attempt := op.Request.Attempt
-	err := left.do(ctx, t, op)
+// mark runs a mark that follows from the chain. One that is refused has been overtaken.
+func (t *Tracker) mark(ctx context.Context, s *signer, mark *nonce.Request, left *budget) {
+	_, err := left.do(ctx, t, mark)
 	if _, overtaken := errors.AsType[*nonce.ConflictError](err); err == nil {
 		t.metrics.ended.Inc()
 	} else if !overtaken {
@@ -92,7 +91,7 @@ func (t *Tracker) mark(ctx context.Context, s *signer, op *nonce.Op, left *budge
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.notes[op.Nonce]; k != nil && k.attempt == attempt {
+	if k := s.notes[mark.Nonce]; k != nil && k.attempt == mark.Attempt {
 		k.unknown = false
 	}
 }

@@ -16,7 +16,7 @@ import (
 // Service is what a Tracker asks of the nonce service: it reads, and ends holds of
 // which the chain has decided. service.Service is one.
 type Service interface {
-	Do(ctx context.Context, op *nonce.Op) error
+	Do(ctx context.Context, q *nonce.Request) (nonce.Result, error)
 	WorkerIndex(signer string) int
 	// Watched are signers of this node's shards that the store lists as watched, at most limit,
 	// in order of ID and above after.

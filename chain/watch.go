@@ -117,17 +117,17 @@ func (t *Tracker) openSigners() []*signer {
 // failed, because the next would fail too, each after a time-out.
 type budget int
 
-func (b *budget) do(ctx context.Context, t *Tracker, op *nonce.Op) error {
-	return b.run(ctx, t, op.Signer, func(ctx context.Context) error { return t.svc.Do(ctx, op) })
+func (b *budget) do(ctx context.Context, t *Tracker, q *nonce.Request) (r nonce.Result, err error) {
+	err = b.run(ctx, t, q.Signer, func(ctx context.Context) error { r, err = t.svc.Do(ctx, q); return err })
+	return r, err
 }
 
 // list reads what is stored of a signer's nonces from one on.
 func (b *budget) list(ctx context.Context, s *signer, from int64) (*nonce.ListPage, error) {
-	op := &nonce.Op{Request: nonce.Request{
+	r, err := b.do(ctx, s.t, &nonce.Request{
 		Kind: nonce.KindList, Signer: s.name, List: nonce.ListQuery{Signer: s.name, From: from, Limit: listLimit},
-	}}
-	err := b.do(ctx, s.t, op)
-	return &op.Page, err
+	})
+	return &r.Page, err
 }
 
 func (b *budget) run(ctx context.Context, t *Tracker, signer string, ask func(context.Context) error) error {

@@ -80,4 +80,6 @@ type EventSink interface {
 	// the sink gives it back when its task has run. Without one the sink takes a
 	// slot that is free, or drops the events and counts them.
 	Publish(worker int, placed bool, events []Event)
+	// Unreserve gives back a slot of a worker that was reserved and is not needed.
+	Unreserve(worker int)
 }

@@ -5,15 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// Verdict says what became of an op that was forwarded.
+// Verdict says what became of a request that was forwarded.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// Answered: the other node has answered; the result part of the op, Err
-	// included, is its answer.
+	// Answered: the other node has answered; the Result, Err included, is its answer.
 	Answered Verdict = iota + 1
-	// Bounced: the other node did not do it, or never got it, and says in Op.Err
+	// Bounced: the other node did not do it, or never got it, and says in Result.Err
 	// why: *NotOwnerError, ErrFenced, ErrDraining or ErrPeerAway. It is routed again.
 	Bounced
 	// Doubtful: it was sent and not answered, so it may have happened. It is
@@ -23,6 +22,17 @@ const (
 	Expired
 )
 
+// Forwarded is a request that a router took over, as whoever gave it knows it.
+type Forwarded interface {
+	// Gone reports that nobody waits for the answer any more. What is not sent yet then comes
+	// back as Bounced, with ErrGone.
+	Gone() bool
+	// Return is called once, when the request's time with the router is over. r is not kept. It
+	// must not block. The Waker, which may be nil, is for the caller to wake, after others that
+	// it returns at the same time.
+	Return(r *Result, v Verdict) Waker
+}
+
 // Errors of forwarding. Both mean that nothing was sent.
 var (
 	// ErrPeerAway: the other node cannot be reached.
@@ -31,8 +41,8 @@ var (
 	ErrForwardBusy = errors.New("too many requests wait for the node that owns the signer")
 )
 
-// Path is the way of one signer's ops from one other node, those with one
-// Op.PathID there. When one of them is not done here but sent back, those behind
+// Path is the way of one signer's requests from one other node, those with one
+// path number there. When one of them is not done here but sent back, those behind
 // it are sent back too, so that they cannot overtake it: also those that the other
 // node had sent before it knew. It begins anew only when all have come back, under
 // another number. Whoever takes ops from a node makes a Path for each number, and

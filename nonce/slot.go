@@ -6,6 +6,9 @@ type Slot struct {
 	Queue Queue // nil: mode basic
 	Of    Principal
 	Held  bool // false: caller-runs beyond the queue's capacity
+	// Events says that a slot of the EventSink is reserved for what the request changes. Submit
+	// takes it over, Cancel does not give it back.
+	Events bool
 }
 
 // Queue is a stage that gives slots.

@@ -48,7 +48,7 @@ func (c *Call) MayLater() func(right access.Right, signer string) bool { return 
 // Principal is the caller, as holds know it; 0: without authentication all are one.
 func (c *Call) Principal() nonce.Principal { return c.who.asker() }
 
-// MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Op.
+// MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Request.
 func (c *Call) MaxOpen() int { return c.who.session.Quota().OpenHolds }
 
 // Replaces reports whether the caller says that its transactions may replace others of their
@@ -90,47 +90,47 @@ func (c *Call) ChargeMore(n int) *wire.Error {
 	return err
 }
 
-// Do runs op for the caller and waits until it has ended, so that its outcome is known.
+// Do runs a request for the caller and waits until it has ended, so that its outcome is known.
 // How long that takes is bounded by the service. Nothing happens if the caller is gone
 // before the commit.
-func (c *Call) Do(op *nonce.Op) *wire.Error { return c.do(op, c.who.gone) }
+func (c *Call) Do(q *nonce.Request) (nonce.Result, *wire.Error) { return c.do(q, c.who.gone) }
 
 // Finish is Do for what must be done although the caller may be gone.
-func (c *Call) Finish(op *nonce.Op) *wire.Error { return c.do(op, func() bool { return false }) }
-
-func (c *Call) do(op *nonce.Op, gone func() bool) *wire.Error {
-	s := c.of.srv
-	op.Principal = c.Principal()
-	w := &opWaiter{took: reservation{srv: s}, gone: gone, done: make(chan struct{})}
-	defer w.took.giveBack()
-	if err := w.took.reserveWork(op, false); err != nil {
-		return err
-	}
-	op.Completion = w
-	w.took.submit(op)
-	<-w.done
-	if op.Err != nil {
-		return errorOf(op.Err, op.Signer, 1)
-	}
-	return nil
+func (c *Call) Finish(q *nonce.Request) (nonce.Result, *wire.Error) {
+	return c.do(q, func() bool { return false })
 }
 
-// opWaiter is the Completion of an op that a goroutine waits for.
-type opWaiter struct {
+func (c *Call) do(q *nonce.Request, gone func() bool) (nonce.Result, *wire.Error) {
+	q.Principal = c.Principal()
+	w := &waiter{took: reservation{srv: c.of.srv}, gone: gone, done: make(chan struct{})}
+	defer w.took.giveBack()
+	if err := w.took.reserveWork(q, false); err != nil {
+		return nonce.Result{}, err
+	}
+	w.took.submit(nil, q, &w.res, w)
+	<-w.done
+	if w.res.Err != nil {
+		return w.res, errorOf(w.res.Err, q.Signer, 1)
+	}
+	return w.res, nil
+}
+
+// waiter is the Completion of a request that a goroutine waits for.
+type waiter struct {
+	res  nonce.Result
 	took reservation
 	gone func() bool
 	done chan struct{}
 }
 
 // Done implements nonce.Completion.
-func (w *opWaiter) Done(op *nonce.Op) nonce.Waker {
-	w.took.ended(op)
+func (w *waiter) Done(*nonce.Result) nonce.Waker {
 	close(w.done)
 	return nil
 }
 
 // Gone implements nonce.Completion.
-func (w *opWaiter) Gone() bool { return w.gone() }
+func (w *waiter) Gone() bool { return w.gone() }
 
 // Pass lets the next ordered call be begun. It may be called again.
 func (c *Call) Pass() { c.order.pass() }

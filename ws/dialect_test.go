@@ -67,8 +67,7 @@ func (p *parrot) Answer(ctx context.Context, c *Call) Answer {
 		if !c.May(access.RightAllocate, "a") {
 			return Answer{Err: c.Forbidden(access.RightAllocate)}
 		}
-		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "a", Count: 1}}
-		if err := c.Do(op); err != nil {
+		if _, err := c.Do(&nonce.Request{Kind: nonce.KindAllocate, Signer: "a", Count: 1}); err != nil {
 			return Answer{Err: err}
 		}
 		return Answer{Result: []byte("true")}

@@ -156,21 +156,41 @@ func (g *gateway) hang(c *client, id, method, params string) (release func()) {
 // submitting is a service whose ops a test takes.
 type submitting struct {
 	Service
-	submit func(nonce.Slot, *nonce.Op)
+	submit func(*submission)
 }
 
-func (s submitting) Submit(p nonce.Slot, op *nonce.Op) { s.submit(p, op) }
+// submission is what a gateway hands to its service.
+type submission struct {
+	*nonce.Request
+	path *nonce.Path
+	slot *nonce.Slot
+	res  *nonce.Result
+	done nonce.Completion
+}
 
-// onSubmit has the gateway hand its ops to the test.
-func (g *gateway) onSubmit(submit func(nonce.Slot, *nonce.Op)) {
+// submit hands it on.
+func (g *gateway) submit(s *submission) { g.Service.SubmitOf(s.path, s.slot, s.Request, s.res, s.done) }
+
+func (s submitting) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	s.submit(&submission{q, path, slot, r, done})
+}
+
+// onSubmit has the gateway hand its requests to the test.
+func (g *gateway) onSubmit(submit func(*submission)) {
 	g.srv.service = submitting{g.Service, submit}
 }
 
-// ops makes the gateway tell of each op before it runs.
-func (g *gateway) ops() <-chan nonce.Op {
-	ops := make(chan nonce.Op, 10_000)
-	g.onSubmit(func(p nonce.Slot, op *nonce.Op) { ops <- *op; g.Service.Submit(p, op) })
+// ops makes the gateway tell of each request before it runs.
+func (g *gateway) ops() <-chan handed {
+	ops := make(chan handed, 10_000)
+	g.onSubmit(func(s *submission) { ops <- handed{*s.Request, s.path}; g.submit(s) })
 	return ops
+}
+
+// handed is what a submission asked, and its path.
+type handed struct {
+	nonce.Request
+	path *nonce.Path
 }
 
 // awaitInflight returns when n requests are admitted.

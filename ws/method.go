@@ -35,9 +35,9 @@ type method struct {
 	size    func(r *nonce.Request) int64
 	sizedBy string
 	// reply is the wire form of what an op came to that has not failed; nil: it is none.
-	reply func(c *conn, op *nonce.Op) any
+	reply func(c *conn, op *op) any
 	// audited puts into a line of the audit which nonce an op was about; nil: about none.
-	audited func(op *nonce.Op, failed bool, e *audit.Entry)
+	audited func(op *op, failed bool, e *audit.Entry)
 }
 
 // methods is the dispatch table. It is never written.
@@ -114,7 +114,7 @@ func (m *method) tooLarge() *wire.Error {
 
 func always(*nonce.Request) bool { return true }
 
-func (c *conn) setSigner(op *nonce.Op, given string) *wire.Error {
+func (c *conn) setSigner(op *op, given string) *wire.Error {
 	signer, bad := nonce.ParseSigner(given)
 	if bad != nil {
 		return invalidParams("signer", c.badSigner(bad))
@@ -131,7 +131,7 @@ func (c *conn) badSigner(err error) string {
 	return err.Error()
 }
 
-func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {
+func (c *conn) setHold(op *op, ms int64) *wire.Error {
 	shortest, longest := c.srv.cfg.MinHold.Milliseconds(), c.srv.cfg.MaxHold.Milliseconds()
 	if ms != 0 && (ms < shortest || ms > longest) {
 		return invalidParams("holdMs", fmt.Sprintf("must be %d to %d", shortest, longest))
@@ -140,7 +140,7 @@ func (c *conn) setHold(op *nonce.Op, ms int64) *wire.Error {
 	return nil
 }
 
-func setRequestID(op *nonce.Op, given string) *wire.Error {
+func setRequestID(op *op, given string) *wire.Error {
 	if given == "" {
 		return nil
 	}
@@ -153,7 +153,7 @@ func setRequestID(op *nonce.Op, given string) *wire.Error {
 }
 
 // setHash gives the op the hash of a transaction, if there is one.
-func setHash(op *nonce.Op, given string) *wire.Error {
+func setHash(op *op, given string) *wire.Error {
 	if given == "" {
 		return nil
 	}

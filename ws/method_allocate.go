@@ -16,7 +16,7 @@ var allocateMethod = method{
 	prepare:    by((*conn).allocate),
 	needsChain: func(r *nonce.Request) bool { return !r.OnlyKnown },
 	size:       func(r *nonce.Request) int64 { return smallReplyBytes + int64(r.Count)*nonceBytes }, sizedBy: "count",
-	reply:   func(_ *conn, op *nonce.Op) any { return allocateResult(op) },
+	reply:   func(_ *conn, op *op) any { return allocateResult(op) },
 	audited: auditHandedOut,
 }
 
@@ -40,7 +40,7 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 	return cmp.Or(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
 }
 
-func allocateResult(op *nonce.Op) *wire.AllocateResult {
+func allocateResult(op *op) *wire.AllocateResult {
 	r := &wire.AllocateResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
@@ -56,7 +56,7 @@ func allocateResult(op *nonce.Op) *wire.AllocateResult {
 }
 
 // reissuedOf is what the i-th nonce of an op was before, where its holder must know it.
-func reissuedOf(op *nonce.Op, i int) *wire.Reissued {
+func reissuedOf(op *op, i int) *wire.Reissued {
 	if i >= len(op.Earlier) {
 		return nil
 	}
@@ -70,7 +70,7 @@ func reissued(was *nonce.Earlier) *wire.Reissued {
 	return &wire.Reissued{Attempt: was.Attempt, Reason: was.Reason, TxHash: was.TxHash.String()}
 }
 
-func auditHandedOut(op *nonce.Op, failed bool, e *audit.Entry) {
+func auditHandedOut(op *op, failed bool, e *audit.Entry) {
 	if !failed && len(op.Nonces) > 0 {
 		e.Nonce, e.HasNonce, e.Count = op.Nonces[0], true, len(op.Nonces)
 	}

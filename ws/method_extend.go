@@ -13,7 +13,7 @@ import (
 var extendMethod = method{
 	name: wire.MethodExtend, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).extend),
-	reply:   func(_ *conn, op *nonce.Op) any { return extendResult(op) },
+	reply:   func(_ *conn, op *op) any { return extendResult(op) },
 	audited: auditNonce,
 }
 
@@ -25,7 +25,7 @@ func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
 	return c.setPrincipal(r, p.Principal, p.MarkAny)
 }
 
-func extendResult(op *nonce.Op) *wire.ExtendResult {
+func extendResult(op *op) *wire.ExtendResult {
 	return &wire.ExtendResult{
 		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),

@@ -14,7 +14,7 @@ var listMethod = method{
 	name: wire.MethodList, right: access.RightRead, level: audit.All, reads: true,
 	prepare: by((*conn).list),
 	size:    listBytes, sizedBy: "limit",
-	reply: func(c *conn, op *nonce.Op) any { return c.listResult(op) },
+	reply: func(c *conn, op *op) any { return c.listResult(op) },
 }
 
 // listBytes has room for one row of any width beside those of the usual one.
@@ -61,7 +61,7 @@ const maxPrincipal = 128
 
 // listResult is a page, of which as much is sent as there is room for: rows can be wider than what
 // is reserved for each.
-func (c *conn) listResult(op *nonce.Op) *wire.ListResult {
+func (c *conn) listResult(op *op) *wire.ListResult {
 	page := &op.Page
 	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows))}
 	var words []string

@@ -14,7 +14,7 @@ var markRecyclableMethod = method{
 	name: wire.MethodMarkRecyclable, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markRecyclable),
 	size:    mediumReply,
-	reply:   func(_ *conn, op *nonce.Op) any { return markResult(op) },
+	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }
 

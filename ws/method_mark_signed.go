@@ -14,7 +14,7 @@ var markSignedMethod = method{
 	name: wire.MethodMarkSigned, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markSigned), needsChain: always,
 	size:    mediumReply,
-	reply:   func(_ *conn, op *nonce.Op) any { return markResult(op) },
+	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }
 
@@ -29,7 +29,7 @@ func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
 }
 
 // setOver reads which transaction may be replaced.
-func setOver(op *nonce.Op, given string) *wire.Error {
+func setOver(op *op, given string) *wire.Error {
 	if given == "" {
 		return nil
 	}

@@ -14,7 +14,7 @@ var markUsedMethod = method{
 	name: wire.MethodMarkUsed, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markUsed),
 	size:    mediumReply,
-	reply:   func(_ *conn, op *nonce.Op) any { return markResult(op) },
+	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }
 
@@ -27,7 +27,7 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 }
 
 // markResult answers all three marks.
-func markResult(op *nonce.Op) *wire.MarkResult {
+func markResult(op *op) *wire.MarkResult {
 	r := &wire.MarkResult{
 		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
 		Status: op.Status.String(), Replaced: op.Replaced.String(),
@@ -58,4 +58,4 @@ func hashesOf(hs nonce.TxHashes) (newest string, all []string) {
 	return all[0], all
 }
 
-func auditNonce(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Nonce, true }
+func auditNonce(op *op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Nonce, true }

@@ -14,7 +14,7 @@ var repairMethod = method{
 	name: wire.MethodRepair, right: access.RightRepair, level: audit.Refusals,
 	prepare: by((*conn).repair), needsChain: always,
 	size:    largeReply,
-	reply:   func(c *conn, op *nonce.Op) any { return c.repairResult(op) },
+	reply:   func(c *conn, op *op) any { return c.repairResult(op) },
 	audited: auditRepaired,
 }
 
@@ -32,7 +32,7 @@ func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
 // maxQuantity bounds a fee: 256 bits in hexadecimal digits.
 const maxQuantity = 66
 
-func (c *conn) repairResult(op *nonce.Op) *wire.RepairResult {
+func (c *conn) repairResult(op *op) *wire.RepairResult {
 	r := &wire.RepairResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
@@ -70,7 +70,7 @@ func wasOf(b *nonce.Before) *wire.Was {
 	return &wire.Was{Status: wordOf(b.Status, unknown), Attempt: b.Attempt, Reason: b.Reason}
 }
 
-func auditRepaired(op *nonce.Op, failed bool, e *audit.Entry) {
+func auditRepaired(op *op, failed bool, e *audit.Entry) {
 	if !failed && len(op.Nonces) > 0 {
 		e.Nonce, e.HasNonce = op.Nonces[0], true
 		return

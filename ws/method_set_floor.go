@@ -13,8 +13,8 @@ import (
 var setFloorMethod = method{
 	name: wire.MethodSetFloor, right: access.RightAdmin, level: audit.Refusals,
 	prepare: by((*conn).setFloor),
-	reply:   func(_ *conn, op *nonce.Op) any { return floorResult(op) },
-	audited: func(op *nonce.Op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Request.Floor, true },
+	reply:   func(_ *conn, op *op) any { return floorResult(op) },
+	audited: func(op *op, _ bool, e *audit.Entry) { e.Nonce, e.HasNonce = op.Request.Floor, true },
 }
 
 func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
@@ -22,6 +22,6 @@ func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
 	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
 }
 
-func floorResult(op *nonce.Op) *wire.FloorResult {
+func floorResult(op *op) *wire.FloorResult {
 	return &wire.FloorResult{Signer: op.Signer, Floor: op.Result.Floor, Next: op.Next}
 }

@@ -13,7 +13,7 @@ var statusMethod = method{
 	name: wire.MethodStatus, right: access.RightRead, level: audit.All, reads: true,
 	prepare: by((*conn).status),
 	size:    mediumReply,
-	reply:   func(c *conn, op *nonce.Op) any { return c.statusResult(op) },
+	reply:   func(c *conn, op *op) any { return c.statusResult(op) },
 }
 
 func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
@@ -21,7 +21,7 @@ func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
 	return c.setSigner(&r.op, p.Signer)
 }
 
-func (c *conn) statusResult(op *nonce.Op) *wire.StatusResult {
+func (c *conn) statusResult(op *op) *wire.StatusResult {
 	s := &op.Summary
 	r := &wire.StatusResult{
 		Signer: op.Signer, Next: s.Next, Floor: s.Floor,

@@ -14,7 +14,6 @@ import (
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
-	"noncegate/nonce"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
@@ -75,11 +74,11 @@ func TestNobodyComesInBehindADrainOrAStopThatHasReturned(t *testing.T) {
 // slipOnce makes the first Submit panic, at another place than the service's own.
 func (g *gateway) slipOnce() {
 	var slipped atomic.Bool
-	g.onSubmit(func(p nonce.Slot, op *nonce.Op) {
+	g.onSubmit(func(s *submission) {
 		if slipped.CompareAndSwap(false, true) {
 			panic("a mistake")
 		}
-		g.Service.Submit(p, op)
+		g.submit(s)
 	})
 }
 

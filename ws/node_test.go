@@ -151,7 +151,7 @@ func TestWhatOneNodeHasUnderWayUnderOneNumberIsOnOnePath(t *testing.T) {
 	ask := func(c *client, path int, method, signer string) *nonce.Path {
 		t.Helper()
 		c.onPath(path, "1", method, `["`+signer+`"]`)
-		return wait.For(t, ops, "the op").Path
+		return wait.For(t, ops, "the op").path
 	}
 	first := ask(node, 7, "nonce_allocate", "a")
 	wait.For(t, waiting, "the first commit")
@@ -270,10 +270,10 @@ func TestANodeIsNeverASlowClient(t *testing.T) {
 func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 	g := startGateway(t)
 	rejected := g.rejections()
-	g.onSubmit(func(p nonce.Slot, op *nonce.Op) {
-		p.Cancel()
-		op.Err = nonce.ErrForwardBusy
-		op.Completion.Done(op).Wake()
+	g.onSubmit(func(s *submission) {
+		s.slot.Cancel()
+		s.res.Err = nonce.ErrForwardBusy
+		s.done.Done(s.res).Wake()
 	})
 	c := g.dial()
 	if data := c.askRefused("1", "nonce_allocate", `["a"]`, "server_busy"); data["stage"] != wire.StageForward {

@@ -14,12 +14,18 @@ import (
 	"noncegate/writer"
 )
 
+// op is what a call asks of the service, and what came of it.
+type op struct {
+	nonce.Request
+	nonce.Result
+}
+
 // request is one call on its way: from the read goroutine that decodes it,
 // through the service as a nonce.Completion, to the encode pool as a
 // writer.Message. It has one owner at a time, in this order, and is used again
 // after Release.
 type request struct {
-	op   nonce.Op
+	op   op
 	conn *conn
 
 	method *method // noMethod: none of the protocol's
@@ -153,7 +159,6 @@ func (r *request) start() {
 		return
 	}
 	if r.err == nil && r.act == nil {
-		r.op.Completion = r
 		if !r.conn.lineUp(r) {
 			r.submit()
 		}
@@ -169,9 +174,10 @@ func (r *request) start() {
 // submit hands an admitted request to the service. If that panics the request ends here,
 // unless it has ended already: then it may be somebody else's by now.
 func (r *request) submit() {
+	var path *nonce.Path
 	if r.conn.peer != nil && r.writes() {
 		r.inbound = r.conn.peer.enter(r.path)
-		r.op.Path = &r.inbound.path
+		path = &r.inbound.path
 	}
 	if r.asks = r.conn.srv.cfg.ChainAsk != nil && (r.op.Kind == nonce.KindStatus || r.op.Kind == nonce.KindList); r.asks {
 		r.conn.srv.lined.Add(1)
@@ -183,7 +189,7 @@ func (r *request) submit() {
 			r.abandon()
 		}
 	}()
-	r.took.submit(&r.op)
+	r.took.submit(path, &r.op.Request, &r.op.Result, r)
 	submitted = true
 }
 
@@ -193,30 +199,28 @@ var errAbandoned = errors.New("the gateway met an error of its own")
 // abandon ends a request of which the service lost hold, and gives back what it has. What it
 // was to change may have been changed.
 func (r *request) abandon() {
-	r.took.worker = true // if the service has it, that makes no difference any more
 	r.op.Err = nonce.ErrInternal
 	if r.writes() {
 		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
 	}
-	if w := r.Done(&r.op); w != nil {
+	if w := r.Done(&r.op.Result); w != nil {
 		w.Wake()
 	}
 }
 
 // Done implements nonce.Completion.
-func (r *request) Done(op *nonce.Op) nonce.Waker {
+func (r *request) Done(res *nonce.Result) nonce.Waker {
 	r.done.Add(1)
-	r.took.ended(op)
 	if r.inbound != nil {
 		r.conn.peer.leave(r.inbound)
 	}
 	if r.asks && r.askChain() {
 		return nil // it is answered when the owner has been asked
 	}
-	if r.unless != nil && errors.Is(op.Err, nonce.ErrNotFound) {
+	if r.unless != nil && errors.Is(res.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)
 	}
-	if r.lock != nil && r.conn.srv.cfg.Guard.End(r.lock, keepsLock(op.Err)) {
+	if r.lock != nil && r.conn.srv.cfg.Guard.End(r.lock, keepsLock(res.Err)) {
 		return nil // it is answered when the lock is free
 	}
 	return r.finish()
@@ -229,7 +233,7 @@ func (r *request) askChain() bool {
 	c := r.conn
 	var asks func()
 	if r.asks = false; r.op.Err == nil {
-		asks = c.srv.cfg.ChainAsk(&r.op, c.peer != nil)
+		asks = c.srv.cfg.ChainAsk(&r.op.Request, &r.op.Result, c.peer != nil)
 	}
 	if asks == nil {
 		c.srv.lined.Done()

@@ -20,13 +20,10 @@ type reservation struct {
 	answer int64 // bytes in the queue of the connection, and with them a place for the encoding
 	out    *writer.Queue
 
-	worker bool // slot, in the queue of the signer's shard, is not submitted yet
-	slot   nonce.Slot
+	slot  nonce.Slot // in the queue of the signer's shard, until it is submitted, and for its events
+	queue int        // of the hub, which has the slot for events
 
 	lock bool // a slot of the guard, which is not asked yet
-
-	events bool // a post-DB slot, in a queue of the hub
-	queue  int
 }
 
 // reserve takes, without waiting, all that the requests of one frame will need: places in flight, room
@@ -63,7 +60,7 @@ func (c *conn) reserve(answer *reservation, bytes int64, requests []*request) (r
 		if r.err != nil || r.op.Kind == 0 {
 			continue
 		}
-		if err := r.took.reserveWork(&r.op, r.lock != nil); err != nil {
+		if err := r.took.reserveWork(&r.op.Request, r.lock != nil); err != nil {
 			return err
 		}
 	}
@@ -83,11 +80,11 @@ func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error 
 	return nil
 }
 
-// reserveWork takes what an op needs: a slot of its worker, one of the guard if it is to take a lock,
+// reserveWork takes what a request needs: a slot of its worker, one of the guard if it is to take a lock,
 // and one for its events if somebody waits for these. With an error some of it may be taken.
-func (v *reservation) reserveWork(op *nonce.Op, locked bool) *wire.Error {
-	s := v.srv
-	if v.slot, v.worker = s.service.Reserve(op.Signer, op.Principal); !v.worker {
+func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
+	s, ok := v.srv, false
+	if v.slot, ok = s.service.Reserve(q.Signer, q.Principal); !ok {
 		return busy(wire.StageWorker)
 	}
 	if locked {
@@ -95,26 +92,18 @@ func (v *reservation) reserveWork(op *nonce.Op, locked bool) *wire.Error {
 			return busy(wire.StageGuard)
 		}
 	}
-	if writes(op.Kind) && s.hub.Watched(op.Signer) {
-		v.queue = s.service.WorkerIndex(op.Signer)
-		if v.events = s.hub.Reserve(v.queue); !v.events {
+	if writes(q.Kind) && s.hub.Watched(q.Signer) {
+		v.queue = s.service.WorkerIndex(q.Signer)
+		if v.slot.Events = s.hub.Reserve(v.queue); !v.slot.Events {
 			return busy(wire.StagePostDB)
 		}
-		op.EventSlot = true
 	}
 	return nil
 }
 
-// submit gives an op, with its slot, to the service, which ends it.
-func (v *reservation) submit(op *nonce.Op) {
-	v.worker = false
-	v.srv.service.Submit(v.slot, op)
-}
-
-// ended notes that an op has ended, which may have used its slot for events.
-func (v *reservation) ended(op *nonce.Op) {
-	v.events = v.events && op.EventSlot
-	op.EventSlot = false
+// submit gives a request, with its slot, to the service, which ends it.
+func (v *reservation) submit(path *nonce.Path, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	v.srv.service.SubmitOf(path, &v.slot, q, r, done)
 }
 
 // push queues an answer in the room for it.
@@ -128,15 +117,13 @@ func (v *reservation) push(m writer.Message) {
 func (v *reservation) giveBack() {
 	was := *v
 	*v = reservation{srv: was.srv}
-	if was.events {
+	if was.slot.Events {
 		was.srv.hub.Unreserve(was.queue)
 	}
 	if was.lock {
 		was.srv.cfg.Guard.Cancel()
 	}
-	if was.worker {
-		was.slot.Cancel()
-	}
+	was.slot.Cancel()
 	if was.answer > 0 {
 		was.out.Unreserve(was.answer)
 	}

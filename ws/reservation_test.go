@@ -198,9 +198,9 @@ func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
 	parts := map[string]func(*reservation){
 		"places in flight":    func(v *reservation) { v.inflight = 0 },
 		"bytes of the answer": func(v *reservation) { v.answer = 0 },
-		"slots of the worker": func(v *reservation) { v.worker = false },
+		"slots of the worker": func(v *reservation) { v.slot.Held = false },
 		"slots of the guard":  func(v *reservation) { v.lock = false },
-		"slots for events":    func(v *reservation) { v.events = false },
+		"slots for events":    func(v *reservation) { v.slot.Events = false },
 	}
 	for what, forget := range parts {
 		answer, requests := reserved(1)

@@ -28,7 +28,8 @@ import (
 // Service runs requests; see service.Service.
 type Service interface {
 	Reserve(signer string, p nonce.Principal) (nonce.Slot, bool)
-	Submit(p nonce.Slot, op *nonce.Op)
+	Submit(slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion)
+	SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion)
 	WorkerIndex(signer string) int
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"noncegate/internal/access"
-	"noncegate/nonce"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
@@ -45,12 +44,12 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	p := known("ada", "bob")
 	g := guardedGateway(t, p, func(s *setup) { s.Service.Workers, s.PostDB.QueueShare = 1, s.PostDB.Queue })
 	let := make(chan struct{})
-	g.onSubmit(func(p nonce.Slot, op *nonce.Op) {
-		if op.Signer != "slow" {
-			g.Service.Submit(p, op)
+	g.onSubmit(func(s *submission) {
+		if s.Signer != "slow" {
+			g.submit(s)
 			return
 		}
-		go func() { <-let; g.Service.Submit(p, op) }()
+		go func() { <-let; g.submit(s) }()
 	})
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {

@@ -31,17 +31,17 @@ var (
 const widest = math.MaxInt64
 
 // widestOps are ops whose results have every field as wide as it can be.
-func widestOps() []*nonce.Op {
+func widestOps() []*op {
 	earlier := []*nonce.Earlier{{Attempt: widest, Reason: nonce.ReasonRepair, TxHash: widestHash}}
 	all := nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes))
-	mark := nonce.Op{Request: nonce.Request{Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash}, Result: nonce.Result{Status: nonce.Consumed, Hashes: all, Replaced: widestHash, HeldUntil: widestTime, HoldLeft: widest}}
+	mark := op{Request: nonce.Request{Signer: widestKey, Nonce: widest, Attempt: widest, TxHash: widestHash}, Result: nonce.Result{Status: nonce.Consumed, Attempt: widest, Hashes: all, Replaced: widestHash, HeldUntil: widestTime, HoldLeft: widest}}
 	used, recyclable, signed, signedLate := mark, mark, mark, mark
 	used.Kind, recyclable.Kind, signed.Kind, signedLate.Kind = nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindMarkSigned
 	signed.Status = nonce.Held
 	signed.Earlier, signedLate.Earlier = earlier, earlier
-	extend := nonce.Op{Request: nonce.Request{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest}, Result: nonce.Result{Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
-	repair := nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: widestKey, Count: 1}, Result: nonce.Result{Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest, Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason}, Earlier: earlier, Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile}}}
-	list := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}}
+	extend := op{Request: nonce.Request{Kind: nonce.KindExtend, Signer: widestKey, Nonce: widest, Attempt: widest}, Result: nonce.Result{Attempt: widest, Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
+	repair := op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: widestKey, Count: 1}, Result: nonce.Result{Nonces: []int64{widest}, Attempts: []int64{widest}, Token: widest, HeldUntil: widestTime, HoldLeft: widest, Hashes: all, Before: &nonce.Before{Status: nonce.Consumed, Attempt: widest, Reason: widestReason}, Earlier: earlier, Offer: &nonce.Offer{GasPrice: hostile, MaxFeePerGas: hostile, MaxPriorityFeePerGas: hostile, MaxFeePerBlobGas: hostile}}}
+	list := &op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: wire.MaxListLimit}}}
 	for range list.List.Limit {
 		list.Page.Rows = append(list.Page.Rows, nonce.Row{
 			Nonce: widest, Status: nonce.Held, Attempt: widest, TxHash: widestHash, Replaced: all[len(widestHash):], Reason: widestReason, Earlier: earlier[0],
@@ -54,16 +54,16 @@ func widestOps() []*nonce.Op {
 	list.Page.NextFrom = widest
 	words := *list
 	words.ChainOnly = true
-	ops := []*nonce.Op{
+	ops := []*op{
 		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one, &words,
-		{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest}, Result: nonce.Result{Next: widest}},
+		{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest}, Result: nonce.Result{Floor: widest, Next: widest}},
 		{Request: nonce.Request{Kind: nonce.KindStatus, Signer: widestKey}, Result: nonce.Result{Summary: nonce.Summary{
 			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
 			Lease: lease.Ownership{Holder: lease.Holder{Node: hostile}, URL: hostile, Token: widest, ExpiresAt: widestTime}, Now: time.Unix(0, 0),
 		}, Said: &nonce.ChainSaid{State: widestState, Partial: true}}},
 	}
 	for _, count := range []int{1, 2, nonce.MaxCount} {
-		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: widestKey, Count: count}, Result: nonce.Result{Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
+		op := &op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: widestKey, Count: count}, Result: nonce.Result{Token: widest, HeldUntil: widestTime, HoldLeft: widest}}
 		for range count {
 			op.Earlier = append(op.Earlier, earlier...)
 			op.Nonces, op.Attempts = append(op.Nonces, widest), append(op.Attempts, widest)
@@ -169,7 +169,7 @@ func widestChain() Config {
 
 func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 	c := &conn{srv: &Server{cfg: widestChain()}}
-	op := nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
+	op := op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
 	for n := range int64(10) {
 		op.Page.Rows = append(op.Page.Rows, nonce.Row{
 			Nonce: n, Status: nonce.Consumed, Attempt: 1, TxHash: widestHash,

@@ -11,58 +11,58 @@ import (
 // chainAsk has what a chain says of a signer be said by its owner: another node is asked, and a node
 // that has just become the owner reads what the one before it has stored. Where the owner cannot be
 // asked, the answer is what is stored and what this node knows, and says so.
-func (a *app) chainAsk() func(op *nonce.Op, ofNode bool) func() {
+func (a *app) chainAsk() func(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
 	if a.chains == nil {
 		return nil
 	}
-	return func(op *nonce.Op, ofNode bool) func() {
-		if !a.chains.Configured(op.Signer) {
+	return func(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
+		if !a.chains.Configured(q.Signer) {
 			return nil
 		}
-		node, url, mine := a.service.OwnerOf(op.Signer)
+		node, url, mine := a.service.OwnerOf(q.Signer)
 		switch {
-		case mine && a.chains.Found(op.Signer):
+		case mine && a.chains.Found(q.Signer):
 			return nil
 		case mine:
-			return func() { op.Said = a.storedOf(op, true) }
+			return func() { r.Said = a.storedOf(q, r, true) }
 		case ofNode:
-			op.Err = &nonce.NotOwnerError{Node: node, URL: url}
+			r.Err = &nonce.NotOwnerError{Node: node, URL: url}
 			return nil
 		}
 		return func() {
-			if said, ok := a.askOwner(node, url, op); ok {
-				op.Said = said
+			if said, ok := a.askOwner(node, url, q, r); ok {
+				r.Said = said
 				return
 			}
-			op.Said = a.storedOf(op, false)
+			r.Said = a.storedOf(q, r, false)
 		}
 	}
 }
 
 // askOwner asks the owner of a signer what its chain says.
-func (a *app) askOwner(node, url string, op *nonce.Op) (said *nonce.ChainSaid, ok bool) {
+func (a *app) askOwner(node, url string, q *nonce.Request, r *nonce.Result) (said *nonce.ChainSaid, ok bool) {
 	if node == "" || a.router == nil || !a.router.Reaches(node) {
 		return nil, false
 	}
 	var err error
-	if op.Kind == nonce.KindStatus {
-		said, err = a.router.StatusAt(node, url, op.Signer, op.Principal)
+	if q.Kind == nonce.KindStatus {
+		said, err = a.router.StatusAt(node, url, q.Signer, q.Principal)
 	} else {
-		said, err = a.router.ListAt(node, url, op.List, op.Principal)
+		said, err = a.router.ListAt(node, url, q.List, q.Principal)
 	}
 	return said, err == nil
 }
 
 // storedOf is what the store has of a signer's chain, with what this node knows.
-func (a *app) storedOf(op *nonce.Op, mine bool) *nonce.ChainSaid {
+func (a *app) storedOf(q *nonce.Request, r *nonce.Result, mine bool) *nonce.ChainSaid {
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.ChainTimeout)
 	defer cancel()
-	trouble := a.storedTrouble(ctx, op.Signer, mine)
-	if op.Kind == nonce.KindList {
-		return &nonce.ChainSaid{Words: a.storedWords(op, trouble), Partial: !mine}
+	trouble := a.storedTrouble(ctx, q.Signer, mine)
+	if q.Kind == nonce.KindList {
+		return &nonce.ChainSaid{Words: a.storedWords(q, r, trouble), Partial: !mine}
 	}
-	a.chains.LookAt(op.Signer, op.Summary.Next)
-	st, known := a.chains.State(op.Signer)
+	a.chains.LookAt(q.Signer, r.Summary.Next)
+	st, known := a.chains.State(q.Signer)
 	switch {
 	case trouble != nil && (!known || trouble.Nonce >= st.Mined):
 		if !known {
@@ -77,11 +77,11 @@ func (a *app) storedOf(op *nonce.Op, mine bool) *nonce.ChainSaid {
 
 // storedWords is what is known of each row: a recorded transaction that the owner found in no pool
 // is dropped, whatever this node has not looked for.
-func (a *app) storedWords(op *nonce.Op, trouble *nonce.Gap) []nonce.ChainWord {
-	texts := a.chains.Words(op.Signer, op.Page.Rows)
-	words := make([]nonce.ChainWord, len(op.Page.Rows))
-	for i := range op.Page.Rows {
-		row := &op.Page.Rows[i]
+func (a *app) storedWords(q *nonce.Request, r *nonce.Result, trouble *nonce.Gap) []nonce.ChainWord {
+	texts := a.chains.Words(q.Signer, r.Page.Rows)
+	words := make([]nonce.ChainWord, len(r.Page.Rows))
+	for i := range r.Page.Rows {
+		row := &r.Page.Rows[i]
 		words[i].Nonce, words[i].Attempt = row.Nonce, row.Attempt
 		if i < len(texts) {
 			words[i].Word = texts[i]

@@ -54,7 +54,7 @@ func (a *app) openLinks(context.Context) error {
 	if a.router == nil {
 		return nil
 	}
-	a.router.Serve(a.holder.Incarnation, a.service, a.hub)
+	a.router.Serve(a.holder.Incarnation, a.hub)
 	a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
 	a.onStop("links", a.router.Stop)
 	return nil

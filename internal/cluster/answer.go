@@ -21,7 +21,7 @@ type asked struct {
 	hash    nonce.TxHash
 }
 
-func askedBy(op *nonce.Op) asked {
+func askedBy(op *op) asked {
 	return asked{kind: op.Kind, signer: op.Signer, count: op.Count, nonce: op.Nonce, attempt: op.Request.Attempt, keep: op.Keep, hash: op.TxHash}
 }
 
@@ -46,7 +46,7 @@ type answer struct {
 }
 
 // fill writes the result part of op.
-func (a *answer) fill(op *nonce.Op) {
+func (a *answer) fill(op *op) {
 	op.Err = a.err
 	if a.err != nil {
 		return

@@ -21,13 +21,13 @@ func hashOf(n byte) (h nonce.TxHash) {
 
 // An answer that does not fit what was asked may be that to another request.
 func TestAnAnswerThatDoesNotFitIsNonsense(t *testing.T) {
-	h1, allocate := hashOf(1).String(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}
-	ops := map[string]*nonce.Op{
-		"used":     {Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
-		"signed":   {Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
-		"release":  {Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
-		"extend":   {Request: nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}},
-		"repair":   {Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 4}},
+	h1, allocate := hashOf(1).String(), &op{Request: &nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}
+	ops := map[string]*op{
+		"used":     {Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
+		"signed":   {Request: &nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, Attempt: 1, TxHash: hashOf(1)}},
+		"release":  {Request: &nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
+		"extend":   {Request: &nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}},
+		"repair":   {Request: &nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 4}},
 		"allocate": allocate,
 	}
 	whole := strings.NewReplacer("H1", h1, "H2", hashOf(2).String(), "NINE", `["`+strings.Repeat(h1+`","`, 8)+h1+`"]`,
@@ -76,7 +76,7 @@ func TestNonsenseMakesEverythingDoubtfulInItsOrder(t *testing.T) {
 		"a hold of no state":   `{"jsonrpc":"2.0","id":ID,"error":{"code":-32013,"message":"x","data":{"reason":"conflict","nonces":[{"nonce":1,"attempt":1,"status":"ODD"}]}}}`,
 	} {
 		linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-			ops := []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
+			ops := []*op{allocation("1"), allocation("2"), allocation("3")}
 			var id string
 			for i, op := range ops {
 				w.forward("a", op)

@@ -8,17 +8,22 @@ import (
 	"noncegate/wire"
 )
 
-// inquiry is a read that is forwarded. It is no op of the service, so the router tells whoever asked.
+// inquiry is a read that is forwarded for whoever waits for it.
 type inquiry struct {
-	op   nonce.Op
-	done chan nonce.Verdict // capacity 1
+	res     nonce.Result
+	verdict nonce.Verdict
+	done    chan struct{}
 }
 
-// Done and Gone implement nonce.Completion.
-func (*inquiry) Done(*nonce.Op) nonce.Waker { return nil }
-func (*inquiry) Gone() bool                 { return false }
+// Gone implements nonce.Forwarded.
+func (*inquiry) Gone() bool { return false }
 
-func (q *inquiry) back(v nonce.Verdict) { q.done <- v }
+// Return implements nonce.Forwarded.
+func (i *inquiry) Return(r *nonce.Result, v nonce.Verdict) nonce.Waker {
+	i.res, i.verdict = *r, v
+	close(i.done)
+	return nil
+}
 
 func isRead(k nonce.Kind) bool { return k == nonce.KindStatus || k == nonce.KindList }
 
@@ -26,24 +31,24 @@ func isRead(k nonce.Kind) bool { return k == nonce.KindStatus || k == nonce.Kind
 // behind what was forwarded there before, waits no longer than an op that is forwarded, and takes at
 // most half of the slots. An error means that the owner has not said it.
 func (r *Router) StatusAt(node, url, signer string, by nonce.Principal) (*nonce.ChainSaid, error) {
-	return r.ask(node, url, nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: signer, Principal: by}})
+	return r.ask(node, url, &nonce.Request{Kind: nonce.KindStatus, Signer: signer, Principal: by})
 }
 
 // ListAt is StatusAt for what the chain says of the nonces of a list: those that it says something of.
 func (r *Router) ListAt(node, url string, list nonce.ListQuery, by nonce.Principal) (*nonce.ChainSaid, error) {
-	return r.ask(node, url, nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: list.Signer, List: list, Principal: by}})
+	return r.ask(node, url, &nonce.Request{Kind: nonce.KindList, Signer: list.Signer, List: list, Principal: by})
 }
 
-func (r *Router) ask(node, url string, op nonce.Op) (*nonce.ChainSaid, error) {
-	q := &inquiry{op: op, done: make(chan nonce.Verdict, 1)}
-	q.op.Completion = q
-	if err := r.Forward(node, url, &q.op); err != nil {
+func (r *Router) ask(node, url string, q *nonce.Request) (*nonce.ChainSaid, error) {
+	i := &inquiry{done: make(chan struct{})}
+	if err := r.Forward(node, url, q, 0, i); err != nil {
 		return nil, err
 	}
-	if v := <-q.done; v != nonce.Answered || q.op.Err != nil {
-		return nil, fmt.Errorf("asking node %.128q: %w", node, q.op.Err)
+	<-i.done
+	if i.verdict != nonce.Answered || i.res.Err != nil {
+		return nil, fmt.Errorf("asking node %.128q: %w", node, i.res.Err)
 	}
-	return q.op.Said, nil
+	return i.res.Said, nil
 }
 
 // statusSaid reads what a chain says of a signer.

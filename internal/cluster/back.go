@@ -9,7 +9,7 @@ import (
 
 // returned is an op on its way back to the service.
 type returned struct {
-	op      *nonce.Op
+	op      *op
 	at      time.Time // of Forward
 	verdict nonce.Verdict
 }
@@ -18,11 +18,7 @@ type returned struct {
 // w after the last of its batch.
 func (r *Router) returnOp(b returned, now time.Time, w *wakers) {
 	r.metrics.returned(resultOf(b.verdict), now.Sub(b.at))
-	if q, asked := b.op.Completion.(*inquiry); asked {
-		q.back(b.verdict)
-		return
-	}
-	w.add(r.service.Return(b.op, b.verdict))
+	w.add(b.op.of.Return(&b.op.Result, b.verdict))
 }
 
 // returnAll gives back ops that end together, in this order.

@@ -21,7 +21,7 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 		for s := range signers {
 			callers.Go(func() {
 				for n := range each {
-					w.forward("a", &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1}})
+					w.forward("a", &op{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1}})
 				}
 			})
 		}
@@ -78,13 +78,13 @@ func (c counting) Write(p []byte) (int, error) {
 func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
 	const slots = 16
 	linked(t, Config{Queue: slots}, func(t *testing.T, w *world, f *far) {
-		try := func(p nonce.Principal) (op *nonce.Op, err error) {
+		try := func(p nonce.Principal) (op *op, err error) {
 			op = allocation("s")
 			op.Principal = p
-			return op, w.Forward("a", "", op)
+			return op, forwardTo(w.Router, w.svc, "a", "", op)
 		}
 		has := map[nonce.Principal]int{}
-		var first *nonce.Op
+		var first *op
 		fill := func(p nonce.Principal, want int) {
 			t.Helper()
 			for {
@@ -120,7 +120,7 @@ func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
 
 func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		var ops []*nonce.Op
+		var ops []*op
 		forward := func(n int) {
 			for range n {
 				op := allocation(fmt.Sprint(len(ops)))
@@ -165,8 +165,9 @@ func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{})
 		p := newPeer(w.Router, node("a", 1))
-		began, ops := time.Now(), []*nonce.Op{allocation("1"), allocation("2"), allocation("3")}
+		began, ops := time.Now(), []*op{allocation("1"), allocation("2"), allocation("3")}
 		for i, op := range ops {
+			op.of = &caller{returner: w.svc, op: op}
 			p.inflight.add(op, began.Add(time.Duration(i)*time.Second))
 		}
 		p.inflight.takeQueued().stage = sent
@@ -189,7 +190,7 @@ func TestWorkOfACallerThatIsGoneIsNotSent(t *testing.T) {
 		op, other := allocation("1"), allocation("2")
 		w.forward("a", op) // waits for the link
 		w.forward("a", other)
-		op.Completion.(*caller).gone.Store(true)
+		op.of.(*caller).gone.Store(true)
 		f := <-w.net.Host("a").Peers
 		w.wantBack(op, nonce.Bounced, nonce.ErrGone)
 		if p := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)); p.Signer != "2" {

@@ -19,10 +19,10 @@ import (
 // returns counts what comes back.
 type returns struct {
 	t    *testing.T
-	back []*nonce.Op
+	back []*op
 }
 
-func (r *returns) Return(op *nonce.Op, v nonce.Verdict) nonce.Waker {
+func (r *returns) Return(op *op, v nonce.Verdict) nonce.Waker {
 	if slices.Contains(r.back, op) {
 		r.t.Fatal("an op came back twice")
 	}
@@ -104,15 +104,16 @@ func FuzzReceive(f *testing.F) {
 		back := &returns{t: t}
 		r, err := New("here", Config{}, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		expect.Must(t, err)
-		r.service, r.events = back, told{t}
+		r.events = told{t}
 		p := &peer{r: r, id: "there", wake: make(chan struct{}, 1)}
-		for i, op := range []*nonce.Op{
-			{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}, {Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 2}},
-			{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
-			{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: "s", Floor: 5}}, {Request: nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}},
-			{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true}},
-			{Request: nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: -1}},
+		for i, op := range []*op{
+			{Request: &nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}}, {Request: &nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 2}},
+			{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: &nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 4, Attempt: 1}},
+			{Request: &nonce.Request{Kind: nonce.KindSetFloor, Signer: "s", Floor: 5}}, {Request: &nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1}},
+			{Request: &nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 4, TxHash: nonce.TxHash{31: 0xff}, Forwarded: true, Take: true}},
+			{Request: &nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 4, Attempt: 1}}, {Request: &nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: -1}},
 		} {
+			op.of = &caller{returner: back, op: op}
 			p.inflight.add(op, time.Time{})
 			p.inflight.slots[i+1].stage = sent
 		}

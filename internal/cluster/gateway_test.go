@@ -68,15 +68,15 @@ func (g *gateway) router(t *testing.T, cfg Config, node lease.Node) (*Router, *s
 		defer cancel()
 		inprocess.Check(t, r.Stop(ctx))
 	})
-	r.Serve(1, svc, events)
+	r.Serve(1, events)
 	r.Nodes([]lease.Node{node})
 	return r, svc, events, log
 }
 
 // do forwards op to the gateway and waits for its end.
-func do(t *testing.T, r *Router, svc *service, op *nonce.Op) (nonce.Verdict, error) {
+func do(t *testing.T, r *Router, svc *service, op *op) (nonce.Verdict, error) {
 	t.Helper()
-	expect.Must(t, r.Forward("b", "", op))
+	expect.Must(t, forwardTo(r, svc, "b", "", op))
 	b := wait.For(t, svc.back, "the op to come back")
 	return b.verdict, b.op.Err
 }
@@ -89,49 +89,49 @@ func TestARealGatewayServesWhatIsForwarded(t *testing.T) {
 	defer cancel()
 	r.Await(ctx)
 
-	op := allocation("s")
-	op.Count = 2
-	if v, err := do(t, r, svc, op); v != nonce.Answered || err != nil || fmt.Sprint(op.Nonces, op.Attempts) != "[0 1] [1 1]" || op.Token == 0 {
-		t.Fatalf("verdict %d, %v, %+v", v, err, op)
+	first := allocation("s")
+	first.Count = 2
+	if v, err := do(t, r, svc, first); v != nonce.Answered || err != nil || fmt.Sprint(first.Nonces, first.Attempts) != "[0 1] [1 1]" || first.Token == 0 {
+		t.Fatalf("verdict %d, %v, %+v", v, err, first)
 	}
 	hash, _ := nonce.ParseTxHash("0x" + strings.Repeat("ab", 32))
-	used := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 0, Attempt: 1, TxHash: hash}}
+	used := &op{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 0, Attempt: 1, TxHash: hash}}
 	if v, err := do(t, r, svc, used); v != nonce.Answered || err != nil || used.Status != nonce.Consumed {
 		t.Errorf("used: verdict %d, %v, %v", v, err, used.Status)
 	}
-	release := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"}}
+	release := &op{Request: &nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: "s", Nonce: 0, Attempt: 1, Reason: "r"}}
 	v, err := do(t, r, svc, release)
 	if e, ok := errors.AsType[*nonce.ConflictError](err); v != nonce.Answered || !ok || e.Status != nonce.Consumed || e.TxHash != hash || e.Nonce != 0 {
 		t.Errorf("conflict: verdict %d, %+v", v, err)
 	}
-	signed := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 1, TxHash: hash, Forwarded: true}}
+	signed := &op{Request: &nonce.Request{Kind: nonce.KindMarkSigned, Signer: "s", Nonce: 1, TxHash: hash, Forwarded: true}}
 	if v, err := do(t, r, svc, signed); v != nonce.Answered || err != nil || signed.Result.Attempt != 1 || signed.Status != nonce.Held || signed.Hashes.Len() != 1 {
 		t.Errorf("signed: verdict %d, %v, %+v", v, err, signed)
 	}
-	extend := &nonce.Op{Request: nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 1, Attempt: 1, Hold: 9 * time.Minute}}
+	extend := &op{Request: &nonce.Request{Kind: nonce.KindExtend, Signer: "s", Nonce: 1, Attempt: 1, Hold: 9 * time.Minute}}
 	if v, err := do(t, r, svc, extend); v != nonce.Answered || err != nil || extend.HoldLeft != 9*time.Minute {
 		t.Errorf("extend: verdict %d, %v, %+v", v, err, extend)
 	}
-	late := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 1, Attempt: 1}}
+	late := &op{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 1, Attempt: 1}}
 	if v, err := do(t, r, svc, late); v != nonce.Answered || err != nil || late.Status != nonce.Consumed || late.Hashes.Len() != 1 {
 		t.Errorf("used without a hash: verdict %d, %v, %+v", v, err, late)
 	}
-	repair := &nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 1}}
+	repair := &op{Request: &nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 1}}
 	if v, err := do(t, r, svc, repair); v != nonce.Answered || err != nil || fmt.Sprint(repair.Nonces, repair.Attempts) != "[1] [2]" || repair.Before == nil || repair.Before.Attempt != 1 {
 		t.Errorf("repair: verdict %d, %v, %+v", v, err, repair)
 	}
-	again := &nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 1, RequestID: repair.RequestID}}
+	again := &op{Request: &nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: 1, RequestID: repair.RequestID}}
 	if v, err := do(t, r, svc, again); v != nonce.Answered || err != nil || fmt.Sprint(again.Nonces, again.Attempts) != "[1] [2]" || again.Before != nil {
 		t.Errorf("repeated: verdict %d, %v, %+v", v, err, again)
 	}
-	v, err = do(t, r, svc, &nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: -1}})
+	v, err = do(t, r, svc, &op{Request: &nonce.Request{Kind: nonce.KindRepair, Signer: "s", Nonce: -1}})
 	if e, ok := errors.AsType[*wire.Error](err); v != nonce.Answered || !ok || e.Code != wire.CodeInvalidParams || e.Data.Field != "nonce" {
 		t.Errorf("repair without a chain: verdict %d, %v", v, err)
 	}
-	if v, err := do(t, r, svc, &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 9, Attempt: 1, TxHash: hash}}); v != nonce.Answered || err != nonce.ErrNotFound {
+	if v, err := do(t, r, svc, &op{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 9, Attempt: 1, TxHash: hash}}); v != nonce.Answered || err != nonce.ErrNotFound {
 		t.Errorf("not found: verdict %d, %v", v, err)
 	}
-	floor := &nonce.Op{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: "t", Floor: 50}}
+	floor := &op{Request: &nonce.Request{Kind: nonce.KindSetFloor, Signer: "t", Floor: 50}}
 	if v, err := do(t, r, svc, floor); v != nonce.Answered || err != nil || floor.Result.Floor != 50 || floor.Next != 50 {
 		t.Errorf("floor: verdict %d, %v, %+v", v, err, floor)
 	}

@@ -87,7 +87,7 @@ func (w *world) serve(cfg Config) {
 	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), log)
 	expect.Must(w.t, err)
 	w.Router = r
-	r.Serve(1, w.svc, w.sink)
+	r.Serve(1, w.sink)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -150,11 +150,11 @@ type service struct {
 }
 
 type back struct {
-	op      *nonce.Op
+	op      *op
 	verdict nonce.Verdict
 }
 
-func (s *service) Return(op *nonce.Op, v nonce.Verdict) nonce.Waker {
+func (s *service) Return(op *op, v nonce.Verdict) nonce.Waker {
 	s.back <- back{op, v}
 	return s.waker
 }
@@ -201,26 +201,48 @@ func (s *sink) got() string {
 	return strings.Join(s.events, " ")
 }
 
-// caller is the Completion of an op.
-type caller struct{ gone atomic.Bool }
+// returner is told of ops that are back.
+type returner interface {
+	Return(op *op, v nonce.Verdict) nonce.Waker
+}
 
-func (c *caller) Done(*nonce.Op) nonce.Waker { return nil }
-func (c *caller) Gone() bool                 { return c.gone.Load() }
+// caller is whose op it is.
+type caller struct {
+	returner
+	op   *op
+	gone atomic.Bool
+}
 
-func allocation(signer string) *nonce.Op {
-	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1}, Completion: new(caller)}
+func (c *caller) Gone() bool { return c.gone.Load() }
+func (c *caller) Return(_ *nonce.Result, v nonce.Verdict) nonce.Waker {
+	return c.returner.Return(c.op, v)
+}
+
+// forwardTo forwards an op which then comes back to svc.
+func forwardTo(r *Router, svc returner, node, url string, op *op) error {
+	c, _ := op.of.(*caller)
+	if c == nil {
+		c = new(caller)
+		op.of = c
+	}
+	c.returner, c.op = svc, op
+	return r.take(node, url, op)
+}
+
+func allocation(signer string) *op {
+	return &op{Request: &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1}, of: new(caller)}
 }
 
 // forward hands op over to node.
-func (w *world) forward(node string, op *nonce.Op) {
+func (w *world) forward(node string, op *op) {
 	w.t.Helper()
-	if err := w.Forward(node, "", op); err != nil {
+	if err := forwardTo(w.Router, w.svc, node, "", op); err != nil {
 		w.t.Fatalf("forward to %s: %v", node, err)
 	}
 }
 
 // wantBack asserts what the next op is that comes back.
-func (w *world) wantBack(op *nonce.Op, v nonce.Verdict, err error) {
+func (w *world) wantBack(op *op, v nonce.Verdict, err error) {
 	w.t.Helper()
 	b := <-w.svc.back
 	if b.op != op || b.verdict != v {

@@ -18,7 +18,7 @@ const (
 
 // slot is one op under way.
 type slot struct {
-	op         *nonce.Op
+	op         *op
 	at         time.Time // of Forward
 	id         uint64    // in the protocol: what tells uses of the slot apart, and its index
 	stage      stage
@@ -67,7 +67,7 @@ func (w *inflight) room(p nonce.Principal, slots int) bool {
 }
 
 // add puts op at the end. The caller has looked that there is room for it.
-func (w *inflight) add(op *nonce.Op, at time.Time) {
+func (w *inflight) add(op *op, at time.Time) {
 	if len(w.slots) == 0 {
 		w.slots = make([]slot, 1, 16)
 	}

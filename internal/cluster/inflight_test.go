@@ -13,7 +13,7 @@ import (
 // A way against a plain list of what is under way, with the same random steps.
 func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 	type item struct {
-		op    *nonce.Op
+		op    *op
 		id    uint64
 		stage stage
 	}
@@ -32,7 +32,7 @@ func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 	for range 20_000 {
 		switch n := rng.IntN(4); {
 		case n <= 1 && len(model) < 50:
-			op := &nonce.Op{Request: nonce.Request{Principal: nonce.Principal(rng.IntN(3))}}
+			op := &op{Request: &nonce.Request{Principal: nonce.Principal(rng.IntN(3))}}
 			w.add(op, time.Time{})
 			model = append(model, item{op: op, id: w.slots[w.slots[0].prev].id, stage: queued})
 		case n == 2:

@@ -25,12 +25,12 @@ import (
 // tally counts how often each op came back.
 type tally struct {
 	mu   sync.Mutex
-	back map[*nonce.Op]int
+	back map[*op]int
 	n    atomic.Int64
 	all  chan struct{} // receives when an op came back
 }
 
-func (s *tally) Return(op *nonce.Op, v nonce.Verdict) nonce.Waker {
+func (s *tally) Return(op *op, v nonce.Verdict) nonce.Waker {
 	s.mu.Lock()
 	s.back[op]++
 	s.mu.Unlock()
@@ -108,11 +108,11 @@ func chaos(w http.ResponseWriter, r *http.Request) {
 func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(chaos))
 	defer srv.Close()
-	svc := &tally{back: make(map[*nonce.Op]int), all: make(chan struct{}, 1)}
+	svc := &tally{back: make(map[*op]int), all: make(chan struct{}, 1)}
 	cfg := Config{Forward: true, Queue: 64, Timeout: 100 * time.Millisecond, BackoffMin: time.Millisecond, BackoffMax: 2 * time.Millisecond}
 	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	expect.Must(t, err)
-	r.Serve(1, svc, new(sink))
+	r.Serve(1, new(sink))
 	n := node("a", 1)
 	n.URL = srv.URL
 	r.Nodes([]lease.Node{n})
@@ -125,7 +125,7 @@ func TestEveryOpComesBackOnceWhateverTheOtherNodeDoes(t *testing.T) {
 		callers.Go(func() {
 			for i, n := 0, n; i < each; {
 				op := allocation(strings.Repeat("s", 1+(i+c)%7))
-				if r.Forward("a", n.URL, op) != nil {
+				if forwardTo(r, svc, "a", n.URL, op) != nil {
 					select { // full, or away: until something changes
 					case <-svc.all:
 					case <-time.After(time.Millisecond):

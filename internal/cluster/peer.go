@@ -85,7 +85,7 @@ func (p *peer) reachable() bool {
 }
 
 // send takes op over, or says why not.
-func (p *peer) send(op *nonce.Op) error {
+func (p *peer) send(op *op) error {
 	now := time.Now()
 	p.mu.Lock()
 	switch {

@@ -32,7 +32,7 @@ func TestLinksOfALaterStartHaveHigherNumbers(t *testing.T) {
 	last := int64(0)
 	for start := range int64(2) {
 		r := &Router{self: "self", ctx: t.Context(), served: make(chan struct{})}
-		r.Serve(start+1, nil, nil)
+		r.Serve(start+1, nil)
 		for _, to := range []string{"a", "b", "a"} { // the registry may name a node, not name it, and name it again
 			p := newPeer(r, node(to, 1))
 			defer p.cancel(nil)
@@ -64,7 +64,7 @@ func TestWithoutASecretNodesAreDialledOverLoopbackOnly(t *testing.T) {
 		if n := w.logged("--node-secret"); n != 1 || w.dials() != 1 {
 			t.Errorf("said so %d times and dialled %d times, want once each", n, w.dials())
 		}
-		if err := w.Forward("a", "", allocation("s")); err != nonce.ErrPeerAway {
+		if err := forwardTo(w.Router, w.svc, "a", "", allocation("s")); err != nonce.ErrPeerAway {
 			t.Errorf("forward: %v", err)
 		}
 	})

@@ -16,11 +16,12 @@ import (
 	"noncegate/nonce"
 )
 
-// Service takes back the ops that were forwarded. A service.Service is one.
-type Service interface {
-	// Return is called once for each op that Forward took over. It must not block. The
-	// Waker, which may be nil, is woken after others that are given back at the same time.
-	Return(op *nonce.Op, v nonce.Verdict) nonce.Waker
+// op is a request that the router took over.
+type op struct {
+	*nonce.Request
+	nonce.Result
+	path uint64
+	of   nonce.Forwarded
 }
 
 const (
@@ -49,9 +50,8 @@ type Router struct {
 	cancel  context.CancelCauseFunc
 	keepers sync.WaitGroup
 
-	served  chan struct{} // closed by Serve, after which service and events are set, and links begin
-	service Service
-	events  EventSink
+	served chan struct{} // closed by Serve, after which events is set, and links begin
+	events EventSink
 
 	mu      sync.Mutex // guards what follows; taken before any peer.mu
 	peers   map[string]*peer
@@ -81,11 +81,11 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	return r, nil
 }
 
-// Serve gives the router whom it works for, and lets it open links. It is called
-// once, before the service is given an op. incarnation is this start of the node by
+// Serve gives the router whom events are for, and lets it open links. It is called
+// once, before the service is given a request. incarnation is this start of the node by
 // the registry.
-func (r *Router) Serve(incarnation int64, svc Service, events EventSink) {
-	r.service, r.events = svc, events
+func (r *Router) Serve(incarnation int64, events EventSink) {
+	r.events = events
 	r.links.Store(incarnation << 32) // links of a later start have higher numbers
 	close(r.served)
 }
@@ -145,13 +145,17 @@ func (r *Router) Reaches(node string) bool {
 	return p != nil && r.cfg.Forward && p.reachable()
 }
 
-// Forward takes op over and sends it to the node. Ops of one signer sent to one node reach it in
-// the order of the calls. With an error nothing was sent and op is still the caller's:
-// nonce.ErrPeerAway or nonce.ErrForwardBusy. Without one Service.Return is called once, from a
+// Forward takes a request over and sends it to the node. Requests of one signer sent to one node
+// reach it in the order of the calls. With an error nothing was sent and the request is still the
+// caller's: nonce.ErrPeerAway or nonce.ErrForwardBusy. Without one of.Return is called once, from a
 // goroutine of the router's. An allocate or repair without a request id is given one,
 // which it keeps when it is forwarded again: if its answer is lost, the id finds it.
 // A node that the registry did not name yet is reached under url.
-func (r *Router) Forward(node, url string, op *nonce.Op) error {
+func (r *Router) Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
+	return r.take(node, url, &op{Request: q, path: path, of: of})
+}
+
+func (r *Router) take(node, url string, op *op) error {
 	err := r.forward(node, url, op)
 	switch {
 	case err == nil:
@@ -163,7 +167,7 @@ func (r *Router) Forward(node, url string, op *nonce.Op) error {
 	return err
 }
 
-func (r *Router) forward(node, url string, op *nonce.Op) error {
+func (r *Router) forward(node, url string, op *op) error {
 	if !r.cfg.Forward || node == r.self {
 		return nonce.ErrPeerAway
 	}

@@ -30,7 +30,7 @@ func TestStories(t *testing.T) {
 				hosts = []string{"a"}
 			}
 			s := &story{
-				world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*nonce.Op{}, whole: map[*nonce.Op]bool{},
+				world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*op{}, whole: map[*op]bool{},
 			}
 			script.Play(s.step)
 		})
@@ -42,9 +42,9 @@ type story struct {
 	*world
 	peers  map[string]*far // the link to each host that was made last
 	asked  []question      // requests, by number from 1
-	ops    map[string]*nonce.Op
-	whole  map[*nonce.Op]bool // of these all is shown that came of them
-	events int                // of the sink, that were shown
+	ops    map[string]*op
+	whole  map[*op]bool // of these all is shown that came of them
+	events int          // of the sink, that were shown
 	losses int
 	await  chan struct{}
 	cancel context.CancelFunc
@@ -295,7 +295,7 @@ func (s *story) send(a []string) string {
 		url = "ws://" + a[2] + "/ws"
 	}
 	op.Err = nil
-	err := s.Forward(a[1], url, op)
+	err := forwardTo(s.Router, s.svc, a[1], url, op)
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
 		return "busy"
@@ -308,7 +308,7 @@ func (s *story) send(a []string) string {
 
 // sendOp forwards an op of a kind with fields, of signer s where it is not said.
 func (s *story) sendOp(a []string) string {
-	op := &nonce.Op{Request: nonce.Request{Signer: "s"}, Completion: new(caller)}
+	op := &op{Request: &nonce.Request{Signer: "s"}, of: new(caller)}
 	for op.Kind = nonce.KindAllocate; op.Kind.String() != a[2]; op.Kind++ {
 		if op.Kind > nonce.KindRepair {
 			s.t.Fatalf("no kind %s", a[2])
@@ -320,7 +320,7 @@ func (s *story) sendOp(a []string) string {
 		if name == "TxHash" {
 			op.TxHash, err = nonce.ParseTxHash(text)
 		} else {
-			err = expect.Set(&op.Request, name, text)
+			err = expect.Set(op.Request, name, text)
 		}
 		expect.Must(s.t, err)
 	}
@@ -330,7 +330,7 @@ func (s *story) sendOp(a []string) string {
 }
 
 // came is what came of an op.
-func came(op *nonce.Op) any {
+func came(op *op) any {
 	if op.Err != nil {
 		return op.Err
 	}

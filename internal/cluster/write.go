@@ -33,7 +33,7 @@ type output struct {
 
 // outgoing is an op that the writer reads.
 type outgoing struct {
-	op   *nonce.Op
+	op   *op
 	id   uint64
 	skip bool // it is not sent; op.Err says why
 }
@@ -150,12 +150,12 @@ func (l *link) encodeBurst() error {
 	}
 	for i := range o.burst {
 		b := &o.burst[i]
-		if b.op.Completion != nil && b.op.Completion.Gone() {
+		if b.op.of.Gone() {
 			b.skip, b.op.Err = true, nonce.ErrGone
 			continue
 		}
 		method, params := l.peer.r.paramsOf(b.op, o)
-		if err := l.frame(b.id, method, params, b.op.PathID); err != nil {
+		if err := l.frame(b.id, method, params, b.op.path); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (l *link) frame(id uint64, method string, params any, path uint64) error {
 
 // paramsOf is what an op says in the protocol. The params are in o until the next
 // call. An allocate or a repair that has no request id is given one.
-func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
+func (r *Router) paramsOf(op *op, o *output) (method string, params any) {
 	switch op.Kind {
 	case nonce.KindAllocate:
 		if op.RequestID == "" {
@@ -242,7 +242,7 @@ func (r *Router) paramsOf(op *nonce.Op, o *output) (method string, params any) {
 }
 
 // takes is how many holds the principal may have, of a mark that takes its nonce.
-func takes(op *nonce.Op) int64 {
+func takes(op *op) int64 {
 	if !op.Take {
 		return 0
 	}
@@ -250,7 +250,7 @@ func takes(op *nonce.Op) int64 {
 }
 
 // principalOf is who asks, as the other node is told; "": nobody in particular.
-func principalOf(op *nonce.Op) string {
+func principalOf(op *op) string {
 	if op.Principal == 0 {
 		return ""
 	}
@@ -260,4 +260,4 @@ func principalOf(op *nonce.Op) string {
 // markAny is whether who asks may mark what others hold, as the other node is told.
 // Nobody in particular may, unsaid: a node of a version before principals refuses what
 // it does not know.
-func markAny(op *nonce.Op) bool { return op.MarkAny && op.Principal != 0 }
+func markAny(op *op) bool { return op.MarkAny && op.Principal != 0 }

@@ -39,14 +39,14 @@ func NewHolds(now func() int64) *Holds {
 
 // Reserve takes room for what the op is about to be handed out, until Settle or Release,
 // or reports that there is none.
-func (o *Holds) Reserve(op *nonce.Op, count int) bool {
+func (o *Holds) Reserve(req *nonce.Request, count int) bool {
 	now := o.now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	a := o.account(op.Principal)
+	a := o.account(req.Principal)
 	a.end(now)
-	if a.open+a.claimed+count > op.MaxOpen {
-		o.forget(op.Principal, a)
+	if a.open+a.claimed+count > req.MaxOpen {
+		o.forget(req.Principal, a)
 		return false
 	}
 	a.claimed += count
@@ -68,21 +68,21 @@ func (o *Holds) Release(p nonce.Principal, count int) {
 // Settle counts what a committed op did to its principal's open holds: it has new ones, or it
 // ended one or gave it another deadline. A hold that another node handed out is not counted
 // here, and stays so when it is extended. What the plan claimed is given back.
-func (o *Holds) Settle(op *nonce.Op, a *rules.Answer) {
+func (o *Holds) Settle(req *nonce.Request, a *rules.Answer) {
 	switch {
 	case a.Err != nil || !a.Wrote:
 	case a.Claimed > 0:
-		o.given(op.Principal, a.Claimed, a.Until)
+		o.given(req.Principal, a.Claimed, a.Until)
 	case a.Ends != nil && a.Ends.Holder != 0 && o.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
 		holder := a.Ends.Holder // of a hold that has another deadline now
-		if op.Kind == nonce.KindRepair {
-			holder = op.Principal
+		if req.Kind == nonce.KindRepair {
+			holder = req.Principal
 		}
 		if holder != 0 {
 			o.given(holder, 1, a.Until)
 		}
 	}
-	o.Release(op.Principal, a.Claimed)
+	o.Release(req.Principal, a.Claimed)
 }
 
 func (o *Holds) account(p nonce.Principal) *account {

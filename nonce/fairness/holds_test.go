@@ -22,7 +22,7 @@ func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
 		open[p] = slices.DeleteFunc(open[p], func(d int64) bool { return d <= now })
 		switch rng.IntN(4) {
 		case 0, 1:
-			op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Principal: p, Count: 1 + rng.IntN(4), MaxOpen: most}}
+			op := &nonce.Request{Kind: nonce.KindAllocate, Principal: p, Count: 1 + rng.IntN(4), MaxOpen: most}
 			if got, want := o.Reserve(op, op.Count), len(open[p])+op.Count <= most; got != want {
 				t.Fatalf("%d more for who has %d of %d: %v", op.Count, len(open[p]), most, got)
 			} else if !got {
@@ -52,7 +52,7 @@ func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
 					open[p] = append(open[p], a.Until)
 				}
 			}
-			o.Settle(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed}}, a)
+			o.Settle(&nonce.Request{Kind: nonce.KindMarkUsed}, a)
 		default:
 			now += rng.Int64N(1500)
 			o.Sweep()

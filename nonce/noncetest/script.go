@@ -49,6 +49,21 @@ func Lines(script string) (ops, want []string) {
 	return ops, want
 }
 
+// Op is a request of a script, with the result that it came to.
+type Op struct {
+	nonce.Request
+	nonce.Result
+}
+
+// Requests are those of some ops.
+func Requests(ops []*Op) []*nonce.Request {
+	all := make([]*nonce.Request, len(ops))
+	for i, op := range ops {
+		all[i] = &op.Request
+	}
+	return all
+}
+
 // Parse makes the op of a line such as
 //
 //	allocate count=2 id=a hold=5s signer=x
@@ -70,10 +85,10 @@ func Lines(script string) (ops, want []string) {
 //	floor 10
 //	status
 //	list
-func Parse(t testing.TB, line string) *nonce.Op {
+func Parse(t testing.TB, line string) *Op {
 	t.Helper()
 	words := strings.Fields(line)
-	op, bare := &nonce.Op{Request: nonce.Request{Signer: Signer}}, true // the first word after the verb may be a number
+	op, bare := &Op{Request: nonce.Request{Signer: Signer}}, true // the first word after the verb may be a number
 	scan := func(s, format string, args ...any) {
 		if _, err := fmt.Sscanf(s, format, args...); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -156,7 +171,7 @@ func Parse(t testing.TB, line string) *nonce.Op {
 }
 
 // Result is what became of an op, in words.
-func Result(op *nonce.Op) string {
+func Result(op *Op) string {
 	if op.Err != nil {
 		return Refusal(op.Err)
 	}
@@ -198,7 +213,7 @@ func Result(op *nonce.Op) string {
 }
 
 // earlier is what an op is told of the hold before that of its i-th nonce, in words.
-func earlier(op *nonce.Op, i int) []string {
+func earlier(op *Op, i int) []string {
 	if i >= len(op.Earlier) || op.Earlier[i] == nil {
 		return nil
 	}

@@ -13,16 +13,16 @@ func (d *draft) allocate() bool {
 	if d.repeat() {
 		return true
 	}
-	op := d.op
-	if op.OnlyKnown {
+	req := d.req
+	if req.OnlyKnown {
 		return d.refuse(nonce.ErrNotFound)
 	}
 	if d.refusesNew() {
 		return d.refuse(nonce.ErrNewSigner)
 	}
-	free := d.released(op.Count)
-	fresh := op.Count - len(free)
-	err := d.withheld(op.Count, fresh)
+	free := d.released(req.Count)
+	fresh := req.Count - len(free)
+	err := d.withheld(req.Count, fresh)
 	if err != nil {
 		return d.refuse(err)
 	}
@@ -45,23 +45,23 @@ func (d *draft) released(want int) []int {
 }
 
 func (d *draft) handOut(free []int, fresh int) {
-	op, s := d.op, &d.plan.Signer
-	hold := d.holdOf(op)
+	req, s := d.req, &d.plan.Signer
+	hold := d.holdOf(req)
 	until := d.until(hold)
 	var note *nonce.Note
-	if op.RecordFirst {
+	if req.RecordFirst {
 		note = recordFirst
 	}
 	d.live(fresh)
-	d.ans.Nonces, d.ans.Attempts = make([]int64, 0, op.Count), make([]int64, 0, op.Count)
+	d.ans.Nonces, d.ans.Attempts = make([]int64, 0, req.Count), make([]int64, 0, req.Count)
 	for _, i := range free {
 		e := &s.Live[i]
 		after := noteAfter(e.Earlier(), note)
-		*e = nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt + 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: after}
+		*e = nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt + 1, Status: nonce.Held, Until: until, Holder: req.Principal, Note: after}
 		d.give(e)
 	}
 	for range fresh {
-		e := nonce.Entry{Nonce: s.Next, Attempt: 1, Status: nonce.Held, Until: until, Holder: op.Principal, Note: note}
+		e := nonce.Entry{Nonce: s.Next, Attempt: 1, Status: nonce.Held, Until: until, Holder: req.Principal, Note: note}
 		s.Live, s.Next = append(s.Live, e), s.Next+1
 		d.give(&e)
 	}
@@ -85,7 +85,7 @@ func noteAfter(was *nonce.Earlier, note *nonce.Note) *nonce.Note {
 
 // give adds a nonce to what the op is told.
 func (d *draft) give(e *nonce.Entry) {
-	d.tellEarlier(len(d.ans.Nonces), d.op.Count, e.Earlier())
+	d.tellEarlier(len(d.ans.Nonces), d.req.Count, e.Earlier())
 	d.ans.Nonces, d.ans.Attempts = append(d.ans.Nonces, e.Nonce), append(d.ans.Attempts, e.Attempt)
 }
 
@@ -104,7 +104,7 @@ func (d *draft) tellEarlier(i, of int, was *nonce.Earlier) {
 // has a request id that was not read, refuse returns false, and the id is read first. An op
 // that is not refused need not wait for that: the store leaves it out if the id is known.
 func (d *draft) refuse(err error) bool {
-	if _, read := d.in.Requests[d.op.RequestID]; d.op.RequestID != "" && !read {
+	if _, read := d.in.Requests[d.req.RequestID]; d.req.RequestID != "" && !read {
 		return false
 	}
 	d.ans = Answer{Err: err}
@@ -118,11 +118,11 @@ func (d *draft) refusesNew() bool {
 
 // remember keeps what the op's request id was given.
 func (d *draft) remember() {
-	if d.op.RequestID == "" {
+	if d.req.RequestID == "" {
 		return
 	}
 	d.plan.Requests = append(d.plan.Requests, nonce.Remembered{
-		ID: d.op.RequestID, Hash: d.op.RequestHash(), Nonces: d.ans.Nonces, Attempts: d.ans.Attempts,
+		ID: d.req.RequestID, Hash: d.req.RequestHash(), Nonces: d.ans.Nonces, Attempts: d.ans.Attempts,
 	})
 }
 
@@ -130,42 +130,42 @@ func (d *draft) remember() {
 // not read counts as new here; if it is not, the store leaves the write out (nonce.IDKnown),
 // and the op is planned again with what was read.
 func (d *draft) repeat() (answered bool) {
-	id := d.op.RequestID
+	id := d.req.RequestID
 	if id == "" {
 		return false
 	}
-	req := d.in.Requests[id]
+	known := d.in.Requests[id]
 	if i := slices.IndexFunc(d.plan.Requests, func(r nonce.Remembered) bool { return r.ID == id }); i >= 0 {
-		req = &d.plan.Requests[i]
+		known = &d.plan.Requests[i]
 	}
-	if req == nil {
+	if known == nil {
 		return false
 	}
 	conflict := func(sentence string, holds []nonce.HoldState) bool {
 		d.ans.Err = &nonce.ConflictError{Sentence: sentence, Nonce: -1, Holds: holds}
 		return true
 	}
-	switch d.op.CompareRequest(req.Hash) {
+	switch d.req.CompareRequest(known.Hash) {
 	case nonce.ForeignRequest:
 		return conflict("this requestId was used by somebody else, or with other parameters", nil)
 	case nonce.OtherRequest:
-		return conflict("this requestId was used with other parameters", d.holdStates(req))
+		return conflict("this requestId was used with other parameters", d.holdStates(known))
 	}
 	s := &d.plan.Signer
-	for i, n := range req.Nonces {
+	for i, n := range known.Nonces {
 		at, ok := s.Find(n)
-		if !ok || !d.runs(&s.Live[at], req.Attempts[i]) {
-			return conflict("the hold of this requestId has ended", d.holdStates(req))
+		if !ok || !d.runs(&s.Live[at], known.Attempts[i]) {
+			return conflict("the hold of this requestId has ended", d.holdStates(known))
 		}
 		e := &s.Live[at]
 		if d.ans.Until == 0 || e.Until < d.ans.Until {
 			d.ans.Until, d.ans.Left = e.Until, d.left(e.Until)
 		}
 		row := e.Row()
-		d.tellEarlier(i, len(req.Nonces), row.Earlier)
+		d.tellEarlier(i, len(known.Nonces), row.Earlier)
 		d.ans.Status, d.ans.Hashes = nonce.Held, allHashes(row.TxHash, row.Replaced)
 	}
-	d.ans.Nonces, d.ans.Attempts, d.ans.Token = slices.Clone(req.Nonces), slices.Clone(req.Attempts), d.in.Token
+	d.ans.Nonces, d.ans.Attempts, d.ans.Token = slices.Clone(known.Nonces), slices.Clone(known.Attempts), d.in.Token
 	return true
 }
 
@@ -176,10 +176,10 @@ func (d *draft) runs(e *nonce.Entry, attempt int64) bool {
 }
 
 // holdStates tells what became of the nonces of a request. What is not live is consumed.
-func (d *draft) holdStates(req *nonce.Remembered) []nonce.HoldState {
-	s, out := &d.plan.Signer, make([]nonce.HoldState, len(req.Nonces))
-	for i, n := range req.Nonces {
-		out[i] = nonce.HoldState{Nonce: n, Attempt: req.Attempts[i], Status: nonce.Consumed}
+func (d *draft) holdStates(known *nonce.Remembered) []nonce.HoldState {
+	s, out := &d.plan.Signer, make([]nonce.HoldState, len(known.Nonces))
+	for i, n := range known.Nonces {
+		out[i] = nonce.HoldState{Nonce: n, Attempt: known.Attempts[i], Status: nonce.Consumed}
 		at, ok := s.Find(n)
 		if !ok {
 			continue
@@ -198,7 +198,7 @@ func (d *draft) holdStates(req *nonce.Remembered) []nonce.HoldState {
 // room for them is taken among the open holds of the op's principal. A signer whose chain has
 // not answered yet does not begin at 0; one that has begun goes on without.
 func (d *draft) withheld(count, fresh int) error {
-	op, v, next := d.op, &d.view, d.plan.Signer.Next
+	req, v, next := d.req, &d.view, d.plan.Signer.Next
 	switch {
 	case fresh > 0 && d.room() < fresh: // what is RELEASED takes no room
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive}
@@ -208,10 +208,10 @@ func (d *draft) withheld(count, fresh int) error {
 		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
 	case next > math.MaxInt64-int64(fresh):
 		return &nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}
-	case d.in.Claim == nil || op.Principal == 0 || op.MaxOpen == 0: // nobody counts
+	case d.in.Claim == nil || req.Principal == 0 || req.MaxOpen == 0: // nobody counts
 		return nil
-	case !d.in.Claim(op, count):
-		return &nonce.HoldLimitError{Limit: op.MaxOpen, OfPrincipal: true}
+	case !d.in.Claim(req, count):
+		return &nonce.HoldLimitError{Limit: req.MaxOpen, OfPrincipal: true}
 	}
 	d.ans.Claimed = count
 	return nil
@@ -234,14 +234,14 @@ func (d *draft) silent() bool {
 
 // takeNext hands out the nonce of a transaction if it is the one to be handed out next.
 func (d *draft) takeNext() {
-	op, s := d.op, &d.plan.Signer
-	row := nonce.Row{Nonce: s.Next, Attempt: 1, Holder: op.Principal}
+	req, s := d.req, &d.plan.Signer
+	row := nonce.Row{Nonce: s.Next, Attempt: 1, Holder: req.Principal}
 	free := d.released(1)
 	if len(free) > 0 {
 		e := &s.Live[free[0]]
 		row.Nonce, row.Attempt, row.Earlier = e.Nonce, e.Attempt+1, e.Earlier()
 	}
-	if op.Nonce != row.Nonce {
+	if req.Nonce != row.Nonce {
 		d.conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("nobody holds the nonce, and the next one is %d", row.Nonce))
 		return
 	}
@@ -249,7 +249,7 @@ func (d *draft) takeNext() {
 	if d.ans.Err != nil {
 		return
 	}
-	d.hold(row, d.holdOf(op), nonce.Note{Reason: nonce.ReasonForwarded, TxHash: op.TxHash})
+	d.hold(row, d.holdOf(req), nonce.Note{Reason: nonce.ReasonForwarded, TxHash: req.TxHash})
 	s.Next = max(s.Next, row.Nonce+1)
 	d.ans.Attempt, d.ans.Took = row.Attempt, true
 	d.tellEarlier(0, 1, row.Earlier)

@@ -119,9 +119,9 @@ func (d *draft) expire() {
 // final one, and what was RELEASED and turns out to be used is CONSUMED. A new signer
 // begins where the chain says when something is handed out of it, and not when somebody
 // marks a nonce that he never got.
-func (d *draft) align(ops []*nonce.Op) {
+func (d *draft) align(requests []*nonce.Request) {
 	v, s := &d.view, &d.plan.Signer
-	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(ops, begins) {
+	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(requests, begins) {
 		return
 	}
 	if v.Guessed && s.Version > 0 {
@@ -148,12 +148,12 @@ func (d *draft) align(ops []*nonce.Op) {
 }
 
 // begins reports whether an op makes a signer begin.
-func begins(op *nonce.Op) bool {
-	switch op.Kind {
+func begins(req *nonce.Request) bool {
+	switch req.Kind {
 	case nonce.KindAllocate:
-		return !op.OnlyKnown
+		return !req.OnlyKnown
 	case nonce.KindMarkSigned:
-		return op.Take
+		return req.Take
 	case nonce.KindRepair, nonce.KindSetFloor:
 		return true
 	}
@@ -162,11 +162,11 @@ func begins(op *nonce.Op) bool {
 
 // repairs is the nonce that a repair is of: the one that blocks others, where none is
 // named.
-func (d *draft) repairs(op *nonce.Op) int64 {
-	if op.Nonce < 0 {
+func (d *draft) repairs(req *nonce.Request) int64 {
+	if req.Nonce < 0 {
 		return d.view.Mined
 	}
-	return op.Nonce
+	return req.Nonce
 }
 
 // handOutsPerWrite is above how often one write can hand out the same nonce.
@@ -179,7 +179,7 @@ func (d *draft) repair() bool {
 	if d.repeat() {
 		return true
 	}
-	n := d.repairs(d.op)
+	n := d.repairs(d.req)
 	row, there, read := d.row(n)
 	if !read {
 		return false
@@ -198,7 +198,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 	conflict := func(row nonce.Row, sentence string) error { d.conflict(row, sentence); return d.ans.Err }
 	chain := d.in.Chain != nil
 	switch {
-	case !chain && d.op.Nonce < 0:
+	case !chain && d.req.Nonce < 0:
 		return nonce.ErrNoChain
 	case chain && (!d.view.Known || d.view.Guessed), d.silent():
 		return d.errSilent()
@@ -208,7 +208,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainAhead}
 	case chain && n != d.view.Mined:
 		return conflict(nonce.Row{Nonce: -1}, fmt.Sprintf("only the nonce that blocks others can be repaired, which is %d", d.view.Mined))
-	case n >= d.plan.Signer.Next && d.op.Nonce < 0:
+	case n >= d.plan.Signer.Next && d.req.Nonce < 0:
 		return conflict(nonce.Row{Nonce: -1}, nothingBlocks)
 	case n >= d.plan.Signer.Next:
 		return nonce.ErrNotFound
@@ -218,7 +218,7 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt, (!there || row.Status == nonce.Consumed) && d.grantRuns() != 0:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence) // or it was, when it was marked
-	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.op.Principal:
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.req.Principal:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")
 	}
 	return nil
@@ -255,8 +255,8 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	if row.Status != nonce.Released && row.Attempt > 0 { // nobody gave it back: it may have been sent
 		row.Earlier = &nonce.Earlier{Attempt: row.Attempt, Reason: nonce.ReasonRepair, TxHash: row.TxHash}
 	}
-	row.Nonce, row.Attempt, row.Holder = n, attempt, d.op.Principal
-	d.hold(row, d.holdOf(d.op), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
+	row.Nonce, row.Attempt, row.Holder = n, attempt, d.req.Principal
+	d.hold(row, d.holdOf(d.req), nonce.Note{Reason: nonce.ReasonRepair, TxHash: row.TxHash, Replaced: hashes})
 	d.ans.Nonces, d.ans.Attempts = []int64{n}, []int64{attempt}
 	d.remember()
 }

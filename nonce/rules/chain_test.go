@@ -67,9 +67,9 @@ func (r *room) line(line string) string {
 	case "prune":
 		clear(r.history)
 	case "rows":
-		return noncetest.Result(&nonce.Op{Request: nonce.Request{Kind: nonce.KindList}, Result: nonce.Result{Page: nonce.ListPage{Rows: r.rows()}}})
+		return noncetest.Result(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindList}, Result: nonce.Result{Page: nonce.ListPage{Rows: r.rows()}}})
 	case "watch":
-		r.run(&nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus}})
+		r.run(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindStatus}})
 		return map[nonce.WatchKind]string{0: "as it is", nonce.WatchOff: "off", nonce.WatchOn: "on", nonce.WatchGap: fmt.Sprint("gap ", r.watch.Nonce)}[r.watch.Kind]
 	case "told":
 		var words []string

@@ -97,15 +97,15 @@ func (d *draft) waitIfUsed(row nonce.Row) {
 // markDoubtful does what a mark of use asks for with a nonce in doubt, for whatever attempt the
 // log may have given; it is told when the log gives no more. All other marks are refused.
 func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
-	switch op := d.op; {
-	case op.Kind != nonce.KindMarkUsed:
+	switch req := d.req; {
+	case req.Kind != nonce.KindMarkUsed:
 		d.conflict(nonce.Row{Nonce: row.Nonce, Status: nonce.Held}, doubtSentence)
-	case op.Request.Attempt < row.Attempt:
+	case req.Attempt < row.Attempt:
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
-	case op.Request.Attempt >= d.afterLoss(row.Attempt):
+	case req.Attempt >= d.afterLoss(row.Attempt):
 		d.conflict(nonce.Row{Nonce: -1}, doubtAttempt)
 	default:
-		row.Attempt, d.ans.After = op.Request.Attempt, d.grantRuns()
+		row.Attempt, d.ans.After = req.Attempt, d.grantRuns()
 		do(row)
 	}
 }

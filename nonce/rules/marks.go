@@ -16,21 +16,21 @@ const (
 // holder. Else the mark is answered, or, not read, waits. A late mark, whose nonce has
 // another holder now, is refused without details of the other hold.
 func (d *draft) mark(do func(nonce.Row)) (read bool) {
-	op := d.op
-	row, there, read := d.row(op.Nonce)
+	req := d.req
+	row, there, read := d.row(req.Nonce)
 	switch {
 	case !read:
-	case !there && op.Nonce < d.plan.Signer.Next:
-		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, longAgo)
+	case !there && req.Nonce < d.plan.Signer.Next:
+		d.conflict(nonce.Row{Nonce: req.Nonce, Status: nonce.Consumed}, longAgo)
 	case !there:
 		d.ans.Err = nonce.ErrNotFound
 	case row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
 		d.markDoubtful(row, do)
-	case row.Attempt != op.Request.Attempt && !op.MayMark(row):
+	case row.Attempt != req.Attempt && !req.MayMark(row):
 		d.conflict(nonce.Row{Nonce: -1}, attemptOver)
-	case row.Attempt != op.Request.Attempt:
+	case row.Attempt != req.Attempt:
 		d.conflict(row, attemptOver)
-	case !op.MayMark(row):
+	case !req.MayMark(row):
 		d.ans.Err = nonce.ErrNotHolder
 	default:
 		do(row)
@@ -42,7 +42,7 @@ func (d *draft) mark(do func(nonce.Row)) (read bool) {
 // markUsed records that a nonce was used, and by which transaction if that is known.
 // Another one of the same attempt has replaced it: nobody else can have sent it.
 func (d *draft) markUsed(row nonce.Row) {
-	hash := d.op.TxHash
+	hash := d.req.TxHash
 	if row.Status == nonce.Consumed && (hash == row.TxHash || hash == nonce.TxHash{} || row.Replaced.Contains(hash)) {
 		d.ans.Status, d.ans.Hashes = nonce.Consumed, allHashes(row.TxHash, row.Replaced)
 		return
@@ -53,7 +53,7 @@ func (d *draft) markUsed(row nonce.Row) {
 	}
 	switch {
 	case row.Status != nonce.Consumed:
-		if d.op.Reason == nonce.ReasonMined && row.TxHash == (nonce.TxHash{}) { // the chain says so, not its holder
+		if d.req.Reason == nonce.ReasonMined && row.TxHash == (nonce.TxHash{}) { // the chain says so, not its holder
 			note.Reason = nonce.ReasonMined
 		}
 	case row.Reason != nonce.ReasonMined || row.TxHash != nonce.TxHash{}:
@@ -83,7 +83,7 @@ func (d *draft) ends(row nonce.Row) {
 // because there are too many.
 func (d *draft) record(row nonce.Row) (note nonce.Note, ok bool) {
 	note = nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
-	switch hash := d.op.TxHash; {
+	switch hash := d.req.TxHash; {
 	case hash == nonce.TxHash{} || hash == row.TxHash || row.Replaced.Contains(hash):
 	case row.TxHash == nonce.TxHash{}:
 		note.TxHash = hash
@@ -112,12 +112,12 @@ func allHashes(newest nonce.TxHash, replaced nonce.TxHashes) nonce.TxHashes {
 
 // markRecyclable gives a nonce back, unless somebody may have sent with it.
 func (d *draft) markRecyclable(row nonce.Row) {
-	op := d.op
+	req := d.req
 	sent := row.TxHash != nonce.TxHash{}
 	repaired := row.Reason == nonce.ReasonRepair // others may have sent with the nonce before
 	was := nonce.Note{TxHash: row.TxHash, Replaced: row.Replaced}
 	switch {
-	case op.Keep:
+	case req.Keep:
 		d.keepHold(row)
 	case row.Status == nonce.Released:
 		d.ans.Status = nonce.Released
@@ -125,27 +125,27 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.ans.Status = nonce.Consumed
 	case row.Status == nonce.Consumed:
 		d.conflict(row, "the nonce is consumed, which is final")
-	case sent && repaired && !op.Forwarded && !op.Unsent:
+	case sent && repaired && !req.Forwarded && !req.Unsent:
 		d.end(row, was) // what was sent before the repair may still be mined
-	case sent && forwarded(row) && !op.Forwarded:
+	case sent && forwarded(row) && !req.Forwarded:
 		d.conflict(row, "the gateway has given its transaction to nodes; a node may still have it")
-	case sent && !op.Unsent && !op.Forwarded:
+	case sent && !req.Unsent && !req.Forwarded:
 		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
-	case !sent && repaired && d.in.Chain != nil && !op.Unsent:
+	case !sent && repaired && d.in.Chain != nil && !req.Unsent:
 		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
 		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, say unsent: true if no node has a transaction of it, or let the hold end")
-	case sent && op.Forwarded && (row.TxHash != op.TxHash || row.Replaced != "" || repaired):
+	case sent && req.Forwarded && (row.TxHash != req.TxHash || row.Replaced != "" || repaired):
 		d.end(row, was) // only the newest was refused; those that it was to replace may be in a pool
 	case sent && row.Reason == nonce.ReasonResent:
 		d.end(row, was) // a try before, of a gateway that has ended perhaps, may have left it in a pool
-	case d.mined(op.Nonce):
-		d.end(row, nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(op.Nonce)})
-	case op.Nonce < d.plan.Signer.Floor:
+	case d.mined(req.Nonce):
+		d.end(row, nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(req.Nonce)})
+	case req.Nonce < d.plan.Signer.Floor:
 		d.end(row, nonce.Note{Reason: nonce.ReasonBelowFloor})
 	default:
 		d.ends(row)
 		d.ans.Status = nonce.Released
-		d.put(release(row, op.Reason))
+		d.put(release(row, req.Reason))
 	}
 }
 
@@ -157,7 +157,7 @@ func (d *draft) keepHold(row nonce.Row) {
 	if k := row.Replaced.Len(); k > 0 {
 		note.TxHash, note.Replaced = row.Replaced.At(k-1), row.Replaced[:(k-1)*len(nonce.TxHash{})]
 	}
-	switch refused := row.TxHash == d.op.TxHash && row.TxHash != (nonce.TxHash{}) && row.Reason != nonce.ReasonResent; {
+	switch refused := row.TxHash == d.req.TxHash && row.TxHash != (nonce.TxHash{}) && row.Reason != nonce.ReasonResent; {
 	case !refused || row.Status == nonce.Released:
 		d.ans.Status, d.ans.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
 	case row.Status == nonce.Consumed && note.TxHash == (nonce.TxHash{}):
@@ -166,9 +166,9 @@ func (d *draft) keepHold(row nonce.Row) {
 		d.end(row, note)
 	default:
 		if note.TxHash == (nonce.TxHash{}) && row.Reason != nonce.ReasonRepair {
-			note.Reason = d.op.Reason
+			note.Reason = d.req.Reason
 		}
-		d.hold(row, max(d.holdOf(d.op), d.left(row.HeldUntil.UnixMilli())), note)
+		d.hold(row, max(d.holdOf(d.req), d.left(row.HeldUntil.UnixMilli())), note)
 	}
 }
 
@@ -192,7 +192,7 @@ func (d *draft) extend(row nonce.Row) {
 		d.conflict(row, "the hold has ended")
 		return
 	}
-	hold := d.holdOf(d.op)
+	hold := d.holdOf(d.req)
 	d.hold(row, hold, nonce.Note{Reason: row.Reason, TxHash: row.TxHash, Replaced: row.Replaced})
 	d.ans.Hashes = "" // nothing was recorded
 }
@@ -213,14 +213,14 @@ func (d *draft) hold(row nonce.Row, hold time.Duration, note nonce.Note) {
 // knows no attempt: it is that of the hold it has, and where nobody holds the nonce that
 // would be handed out next, it is handed out now.
 func (d *draft) takeInPassing() bool {
-	op, s := d.op, &d.plan.Signer
-	row, there, read := d.row(op.Nonce)
+	req, s := d.req, &d.plan.Signer
+	row, there, read := d.row(req.Nonce)
 	switch {
 	case !read:
 		return false
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt:
-		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Held}, doubtSentence)
-	case there && row.Status != nonce.Released && !op.MayMark(row):
+		d.conflict(nonce.Row{Nonce: req.Nonce, Status: nonce.Held}, doubtSentence)
+	case there && row.Status != nonce.Released && !req.MayMark(row):
 		d.ans.Err = nonce.ErrNotHolder
 	case there && row.Status != nonce.Released:
 		d.recordSigned(row)
@@ -233,9 +233,9 @@ func (d *draft) takeInPassing() bool {
 		d.ans.Err = nonce.ErrNewSigner
 	case d.silent():
 		d.ans.Err = d.errSilent()
-	case op.Nonce < s.Next && !there, d.mined(op.Nonce):
-		d.conflict(nonce.Row{Nonce: op.Nonce, Status: nonce.Consumed}, "the nonce is used")
-	case !op.Take:
+	case req.Nonce < s.Next && !there, d.mined(req.Nonce):
+		d.conflict(nonce.Row{Nonce: req.Nonce, Status: nonce.Consumed}, "the nonce is used")
+	case !req.Take:
 		d.conflict(nonce.Row{Nonce: -1}, "nobody holds the nonce; allocate it first")
 	default:
 		d.takeNext()
@@ -247,8 +247,8 @@ func (d *draft) takeInPassing() bool {
 // to be replaced, before the transaction is sent. Who is told ok may send: from then on the
 // nonce is never handed out for lack of a mark.
 func (d *draft) recordSigned(row nonce.Row) {
-	op := d.op
-	held, known := row.Status == nonce.Held, op.TxHash == row.TxHash || row.Replaced.Contains(op.TxHash)
+	req := d.req
+	held, known := row.Status == nonce.Held, req.TxHash == row.TxHash || row.Replaced.Contains(req.TxHash)
 	switch {
 	case row.Status == nonce.Released:
 		d.conflict(row, "the hold has ended, and the nonce may be handed out to somebody else: do not send")
@@ -256,17 +256,17 @@ func (d *draft) recordSigned(row nonce.Row) {
 	case !held && row.TxHash == nonce.TxHash{}:
 		d.conflict(row, "the nonce is consumed, which is final")
 		return
-	case d.mined(op.Nonce) && !known:
+	case d.mined(req.Nonce) && !known:
 		d.conflict(row, "the chain has used the nonce: do not send")
 		return
-	case known && (!op.Forwarded || !held || row.Reason == nonce.ReasonResent):
+	case known && (!req.Forwarded || !held || row.Reason == nonce.ReasonResent):
 		d.ans.Status, d.ans.Hashes = row.Status, allHashes(row.TxHash, row.Replaced)
 		if held {
 			d.ans.Until, d.ans.Left = row.HeldUntil.UnixMilli(), d.left(row.HeldUntil.UnixMilli())
 		}
 		return
 	}
-	if op.Forwarded && !known && row.TxHash != (nonce.TxHash{}) && row.TxHash != op.Over {
+	if req.Forwarded && !known && row.TxHash != (nonce.TxHash{}) && row.TxHash != req.Over {
 		d.conflict(row, "another transaction is recorded for the nonce")
 		d.ans.Err.(*nonce.ConflictError).Cause = nonce.CauseReplacement
 		return
@@ -283,12 +283,12 @@ func (d *draft) recordSigned(row nonce.Row) {
 	switch {
 	case known && forwarded(row): // what became of the try before is not known
 		note.Reason = nonce.ReasonResent
-	case op.Forwarded && row.Reason != nonce.ReasonRepair:
+	case req.Forwarded && row.Reason != nonce.ReasonRepair:
 		note.Reason = nonce.ReasonForwarded
 	case row.Unknown():
 		note.Reason = ""
 	}
-	hold := d.holdOf(op)
+	hold := d.holdOf(req)
 	if !row.Unknown() { // who signs is at work: a hold is never shortened
 		hold = max(hold, d.left(row.HeldUntil.UnixMilli()))
 	}

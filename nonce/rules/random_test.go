@@ -52,7 +52,7 @@ func TestABatchIsAnsweredAsItsOpsWouldBeOneAfterAnother(t *testing.T) {
 				one.run(op)
 				want = append(want, noncetest.Result(op))
 			}
-			ops := make([]*nonce.Op, len(lines))
+			ops := make([]*noncetest.Op, len(lines))
 			for i, line := range lines {
 				ops[i] = noncetest.Parse(t, line)
 			}

@@ -50,7 +50,7 @@ type Input struct {
 	// Claim takes room among the open holds of the op's principal for so many nonces, or
 	// reports that there is none; nil: nobody counts. The caller gives the room back when
 	// the plan is not committed.
-	Claim func(op *nonce.Op, count int) bool
+	Claim func(req *nonce.Request, count int) bool
 	// GrantUntil is until when a log of the signer's shard that was lost may have given its
 	// nonces, by the store's clock, in Unix milliseconds.
 	GrantUntil int64
@@ -112,7 +112,7 @@ type Answer struct {
 	Hashes   nonce.TxHashes
 	Replaced nonce.TxHash
 	Before   *nonce.Before
-	Earlier  []*nonce.Earlier // as nonce.Op has it
+	Earlier  []*nonce.Earlier // as nonce.Result has it
 	Floor    int64
 	Next     int64
 	Summary  *nonce.Summary // of a status only
@@ -132,17 +132,17 @@ type Answer struct {
 const graceMs = 1000
 
 // Make plans ops, which are all of one signer.
-func (r *Rules) Make(in *Input, ops []*nonce.Op) *Plan {
-	d := &draft{rules: r, in: in, plan: &Plan{Signer: in.Signer, Answers: make([]Answer, 0, len(ops))}}
+func (r *Rules) Make(in *Input, requests []*nonce.Request) *Plan {
+	d := &draft{rules: r, in: in, plan: &Plan{Signer: in.Signer, Answers: make([]Answer, 0, len(requests))}}
 	if in.Chain != nil {
 		d.view = in.Chain.View(in.Signer.Next)
 	}
 	d.expire()
-	d.align(ops)
-	for _, op := range ops {
-		d.op, d.ans = op, Answer{}
+	d.align(requests)
+	for _, req := range requests {
+		d.req, d.ans = req, Answer{}
 		if !d.apply() {
-			d.wantOf(ops[len(d.plan.Answers):])
+			d.wantOf(requests[len(d.plan.Answers):])
 			break
 		}
 		if d.ans.Err != nil {
@@ -176,14 +176,14 @@ type draft struct {
 	view  nonce.ChainView
 	owned bool // plan.Signer.Live is a copy, which may be changed; else it is the caller's
 
-	op  *nonce.Op
+	req *nonce.Request
 	ans Answer
 }
 
 // apply leaves what becomes of the op in ans, or reports that something must be read
 // before.
 func (d *draft) apply() bool {
-	switch d.op.Kind {
+	switch d.req.Kind {
 	case nonce.KindAllocate:
 		return d.allocate()
 	case nonce.KindMarkUsed:
@@ -193,7 +193,7 @@ func (d *draft) apply() bool {
 	case nonce.KindExtend:
 		return d.mark(d.extend)
 	case nonce.KindMarkSigned:
-		if d.op.Forwarded && d.op.Request.Attempt == 0 {
+		if d.req.Forwarded && d.req.Attempt == 0 {
 			return d.takeInPassing()
 		}
 		return d.mark(d.recordSigned)
@@ -211,17 +211,17 @@ func (d *draft) apply() bool {
 
 // wantOf lists what ops may need, also what was read already: it may be something else
 // once this plan is committed.
-func (d *draft) wantOf(ops []*nonce.Op) {
+func (d *draft) wantOf(requests []*nonce.Request) {
 	w := &d.plan.Wants
-	for _, op := range ops {
-		if op.RequestID != "" && !slices.Contains(w.Requests, op.RequestID) {
-			w.Requests = append(w.Requests, op.RequestID)
+	for _, req := range requests {
+		if req.RequestID != "" && !slices.Contains(w.Requests, req.RequestID) {
+			w.Requests = append(w.Requests, req.RequestID)
 		}
-		n := op.Nonce
-		switch op.Kind {
+		n := req.Nonce
+		switch req.Kind {
 		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
 		case nonce.KindRepair:
-			n = d.repairs(op)
+			n = d.repairs(req)
 		default:
 			continue
 		}
@@ -308,16 +308,16 @@ func ceilMillis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-func (d *draft) holdOf(op *nonce.Op) time.Duration {
-	if op.Hold == 0 {
+func (d *draft) holdOf(req *nonce.Request) time.Duration {
+	if req.Hold == 0 {
 		return d.rules.DefaultHold
 	}
-	return op.Hold
+	return req.Hold
 }
 
 // setFloor raises the floor, and makes a signer known that is not there yet.
 func (d *draft) setFloor() {
-	s, floor := &d.plan.Signer, d.op.Request.Floor
+	s, floor := &d.plan.Signer, d.req.Floor
 	if floor > s.Floor || s.Version == 0 && !d.plan.Writes {
 		d.raise(floor)
 		d.ans.Wrote = true

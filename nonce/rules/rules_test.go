@@ -36,14 +36,14 @@ func newRoom(t testing.TB) *room {
 }
 
 // run plans ops and follows the plan, as often as it takes.
-func (r *room) run(ops ...*nonce.Op) {
+func (r *room) run(ops ...*noncetest.Op) {
 	r.Helper()
 	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Remembered), Token: 1}
 	for tries := 0; len(ops) > 0; {
 		before := r.signer
 		before.Live = slices.Clone(before.Live)
 		in.Signer, in.Now = r.signer, nonce.Clock{Earliest: r.now.Milliseconds(), Latest: r.now.Milliseconds()}
-		plan := r.rules.Make(&in, ops)
+		plan := r.rules.Make(&in, noncetest.Requests(ops))
 		r.plans++
 		r.watch = plan.Watch
 		if !slices.Equal(before.Live, r.signer.Live) {
@@ -113,7 +113,7 @@ func (r *room) follow(plan *rules.Plan) {
 }
 
 // tell gives an op its answer.
-func (r *room) tell(op *nonce.Op, a *rules.Answer) {
+func (r *room) tell(op *noncetest.Op, a *rules.Answer) {
 	r.after = a.After
 	if op.Err = a.Err; a.Err != nil {
 		return
@@ -147,8 +147,8 @@ func (r *room) rows() (rows []nonce.Row) {
 }
 
 // batches runs ops in pieces, between which lists are read, as a service does.
-func (r *room) batches(ops []*nonce.Op, size int) (got []string) {
-	var batch []*nonce.Op
+func (r *room) batches(ops []*noncetest.Op, size int) (got []string) {
+	var batch []*noncetest.Op
 	flush := func() {
 		for part := range slices.Chunk(batch, size) {
 			r.run(part...)
@@ -176,7 +176,7 @@ func TestRules(t *testing.T) {
 		lines, want := noncetest.Lines(rule.Script)
 		for name, size := range map[string]int{"one by one": 1, "in pairs": 2, "at once": 1000} {
 			t.Run(rule.Name+"/"+name, func(t *testing.T) {
-				ops := make([]*nonce.Op, len(lines))
+				ops := make([]*noncetest.Op, len(lines))
 				for i, line := range lines {
 					ops[i] = noncetest.Parse(t, line)
 				}
@@ -197,7 +197,7 @@ func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
 	r := rules.Rules{DefaultHold: time.Minute, MaxLive: 16}
 	clock := func(earliest int64) nonce.Clock { return nonce.Clock{Earliest: earliest, Latest: earliest + 500} }
 	in := rules.Input{Token: 1, Now: clock(10_000)}
-	plan := r.Make(&in, []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindAllocate, Count: 1}}})
+	plan := r.Make(&in, []*nonce.Request{{Kind: nonce.KindAllocate, Count: 1}})
 	if got := plan.Signer.Live[0].Until; got != 10_500+60_000 {
 		t.Errorf("a hold of a minute that begins between 10,000 and 10,500 lasts until %d", got)
 	}
@@ -207,7 +207,7 @@ func TestHoldsAreLongerThanTheClocksErrorOnBothSides(t *testing.T) {
 		want nonce.Status
 	}{{71_499, nonce.Held}, {71_500, nonce.Released}} { // a second after the deadline
 		in.Now = clock(now.at)
-		plan := r.Make(&in, []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindStatus}}})
+		plan := r.Make(&in, []*nonce.Request{{Kind: nonce.KindStatus}})
 		if got := plan.Signer.Live[0].Status; got != now.want {
 			t.Errorf("between %d and %d the hold is %v, want %v", in.Now.Earliest, in.Now.Latest, got, now.want)
 		}

@@ -20,7 +20,7 @@ type waking struct {
 }
 
 func (w *waking) Gone() bool { return false }
-func (w *waking) Done(*nonce.Op) nonce.Waker {
+func (w *waking) Done(*nonce.Result) nonce.Waker {
 	w.answers++
 	return w
 }
@@ -40,8 +40,7 @@ func TestAConnectionIsWokenOnceForAllItsAnswersOfACommit(t *testing.T) {
 	for _, name := range []string{"x", "y", "x"} {
 		slot, _ := n.Reserve(name, 0)
 		op := allocate(name)
-		op.Completion = w
-		n.Submit(slot, op)
+		n.Submit(&slot, &op.Request, &op.Result, w)
 	}
 	open()
 	plug[0].wait()

@@ -155,8 +155,8 @@ func (w *worker) fenced(g *group, row *lease.Shard) {
 	w.lose(g.shard)
 	for _, t := range g.tasks {
 		if !t.reads() {
-			w.svc.fig.FenceReject(t.op.Kind)
-			w.svc.log.Warn("fenced", "signer", g.name, "op", t.op.Kind.String(), "shard", g.shard.id, "provided_token", provided,
+			w.svc.fig.FenceReject(t.req.Kind)
+			w.svc.log.Warn("fenced", "signer", g.name, "op", t.req.Kind.String(), "shard", g.shard.id, "provided_token", provided,
 				"token", row.Token, "owner_node", row.Owner.Node, "node", w.svc.holder.Node)
 		}
 	}

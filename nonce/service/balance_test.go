@@ -9,6 +9,7 @@ import (
 
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -76,7 +77,7 @@ func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 			n := start(t, newDisk(), "a", func(c *service.Config) { c.MaxSigners, c.MaxSignerBytes = test.count, test.bytes })
 			for i := range 200 {
 				n.run(fmt.Sprintf("allocate count=%d signer=s%d", test.holds, i))
-				var ops []*nonce.Op
+				var ops []*noncetest.Op
 				for j := range test.holds * 2 {
 					ops = append(ops, parse(t, fmt.Sprintf("signed %d#1 hash=%d signer=s%d", j/2, j%2+1, i)))
 				}
@@ -105,7 +106,7 @@ func TestSignersThatAreStoppedDoNotStandBeforeOthersInTheListOfDeadlines(t *test
 		n := start(t, d, "a", sweepEvery(time.Second), func(c *service.Config) { c.Workers = 1 })
 		allocateAll := func() {
 			for i := range 22 {
-				ops := make([]*nonce.Op, 50)
+				ops := make([]*noncetest.Op, 50)
 				for j := range ops {
 					ops[j] = parse(t, fmt.Sprintf("allocate hold=5s signer=s%d", 50*i+j))
 				}
@@ -149,7 +150,7 @@ func TestWhileClientsAskNodesComeAndGo(t *testing.T) {
 							t.Errorf("%s was told %s", name, got)
 							return
 						}
-						c.nodes[name].do(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]}})
+						c.nodes[name].do(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0]}})
 					}
 				})
 			}

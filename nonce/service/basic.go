@@ -33,23 +33,24 @@ func (b *basic) stripe(signer string) *sync.Mutex {
 
 // run executes a task to its end.
 func (b *basic) run(t *task) {
+	defer b.svc.dropEvents(t) // after a panic
 	t.move(inBatch)
 	switch {
 	case b.svc.haltedBy() != nil && !t.reads():
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.NotSent, Err: b.svc.haltedBy()})
 	case t.reads():
 		ctx, cancel := b.svc.timeout()
-		t.endRead(b.svc.read(ctx, t.op))
+		t.endRead(b.svc.read(ctx, t.req, t.res))
 		cancel()
 	default:
-		mu := b.stripe(t.op.Signer)
+		mu := b.stripe(t.req.Signer)
 		mu.Lock()
 		b.svc.fig.WorkerQueue(time.Since(t.queuedAt))
 		b.write(t)
 		mu.Unlock()
 	}
-	b.svc.sayWhy(t.op)
-	if w := t.tell(); w != nil {
+	b.svc.sayWhy(t)
+	if w := b.svc.tell(t); w != nil {
 		w.Wake()
 	}
 }
@@ -60,12 +61,12 @@ func (b *basic) write(t *task) {
 		t.refuse(nonce.ErrGone)
 		return
 	}
-	err := b.commit(t.op.Signer, []*task{t})
+	err := b.commit(t.req.Signer, []*task{t})
 	switch {
 	case err == nil:
 	case errors.Is(err, nonce.ErrInvariant):
 		b.svc.fig.Invariant()
-		b.svc.log.Error("a commit was aborted", "signer", t.op.Signer, "op", t.op.Kind.String(), "error", err)
+		b.svc.log.Error("a commit was aborted", "signer", t.req.Signer, "op", t.req.Kind.String(), "error", err)
 		t.refuse(nonce.ErrInternal)
 	case errors.Is(err, nonce.ErrLive):
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Aborted, Err: ErrUnreadable})
@@ -122,9 +123,9 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 	if chain != nil {
 		chain.Owned(true) // nobody owns it, so everybody who uses it looks after it
 	}
-	ops := make([]*nonce.Op, len(tasks))
+	requests := make([]*nonce.Request, len(tasks))
 	for i, t := range tasks {
-		ops[i] = t.op
+		requests[i] = t.req
 	}
 	var plan *rules.Plan
 	started := time.Now()
@@ -142,7 +143,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		plan = svc.cfg.Rules.Make(&rules.Input{
 			Signer: row, GrantUntil: l.Shard.LostGrant(loaded.Now.UnixMilli()), Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
 			Claim: svc.open.Reserve, NoExpiry: noExpiry || svc.clock.paused(),
-		}, ops)
+		}, requests)
 		w := nonce.Write{
 			Name: need.Signer, Term: l.Shard.Term(), Check: !plan.Writes && !mended, Signer: plan.Signer,
 			History: plan.History, Requests: plan.Requests, NotBefore: plan.NotBefore,
@@ -152,7 +153,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 		// With the version as it is an owner does not notice that the signer is not listed any
 		// more. Only who ends overdue holds does that, of shards without an owner.
-		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 && (!w.Check || len(ops) == 0) {
+		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 && (!w.Check || len(requests) == 0) {
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
 		w.Watch = plan.Watch
@@ -173,7 +174,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 	}
 	if plan != nil {
 		for i := range plan.Answers {
-			svc.open.Release(tasks[i].op.Principal, plan.Answers[i].Claimed)
+			svc.open.Release(tasks[i].req.Principal, plan.Answers[i].Claimed)
 		}
 	}
 	if err != nil {
@@ -198,7 +199,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 	svc.publishOwn(worker, signer, chain, plan, now)
 	for i := range plan.Answers {
 		t, a := tasks[i], &plan.Answers[i]
-		svc.open.Settle(t.op, a)
+		svc.open.Settle(t.req, a)
 		if a.After > svc.clock.now().Earliest {
 			t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errTooSoon})
 		} else {

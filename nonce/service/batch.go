@@ -61,7 +61,7 @@ func (w *worker) group(b *batch) []*group {
 		}
 	}
 	for _, t := range b.tasks {
-		name := t.op.Signer
+		name := t.req.Signer
 		if g, ok := w.parked[name]; ok {
 			g.add(t)
 			continue

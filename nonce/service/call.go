@@ -17,30 +17,30 @@ type waiter struct {
 }
 
 // Done implements Completion.
-func (w *waiter) Done(*nonce.Op) nonce.Waker { close(w.done); return nil }
+func (w *waiter) Done(*nonce.Result) nonce.Waker { close(w.done); return nil }
 
 // Gone implements Completion.
 func (w *waiter) Gone() bool { return w.ctx.Err() != nil }
 
-// Do runs op and waits for its end: Reserve, Submit and Done in one, for programs
-// that embed the service. When ctx ends first the error is an nonce.UnavailableError
-// with outcome nonce.Unknown, and op must not be touched again.
-func (s *Service) Do(ctx context.Context, op *nonce.Op) error {
-	slot, ok := s.Reserve(op.Signer, op.Principal)
+// Do runs a request and waits for its end: Reserve, Submit and Done in one, for programs
+// that embed the service. The error is that of the result. When ctx ends first it is a
+// nonce.UnavailableError with outcome nonce.Unknown, and q must not be touched again.
+func (s *Service) Do(ctx context.Context, q *nonce.Request) (nonce.Result, error) {
+	slot, ok := s.Reserve(q.Signer, q.Principal)
 	if !ok {
-		return nonce.ErrBusy
+		return nonce.Result{Err: nonce.ErrBusy}, nonce.ErrBusy
 	}
-	w := &waiter{ctx: ctx, done: make(chan struct{})}
-	op.Completion = w
-	s.Submit(slot, op)
+	w, r := &waiter{ctx: ctx, done: make(chan struct{})}, new(nonce.Result)
+	s.Submit(&slot, q, r, w)
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
 	if isClosed(w.done) { // both: what is known is said
-		return op.Err
+		return *r, r.Err
 	}
-	return &nonce.UnavailableError{Outcome: nonce.Unknown, Err: context.Cause(ctx)}
+	err := &nonce.UnavailableError{Outcome: nonce.Unknown, Err: context.Cause(ctx)}
+	return nonce.Result{Err: err}, err
 }
 
 // Hold is an allocation of one nonce, as its holder has it.
@@ -63,7 +63,7 @@ type Hold struct {
 // service's defaults.
 type NonceOptions struct {
 	Hold time.Duration // 0: the default
-	// RequestID finds the same hold again; "": none. See nonce.Op. nonce.ErrNotSent must then be true
+	// RequestID finds the same hold again; "": none. See nonce.Request. nonce.ErrNotSent must then be true
 	// of every call before with this id, too: one whose process ended may have sent.
 	RequestID string
 	// RecordFirst promises that nothing is sent before Hold.Signed has returned nil.
@@ -78,8 +78,8 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, nonce.ErrZeroHash)
 	}
 	h.signed.Store(true)
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}}
-	if err := h.svc.Do(ctx, op); err != nil {
+	_, err := h.svc.Do(ctx, &nonce.Request{Kind: nonce.KindMarkSigned, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash})
+	if err != nil {
 		return fmt.Errorf("record the hash of nonce %d of %s: %w", h.Nonce, h.Signer, err)
 	}
 	h.hash.Store(&hash)
@@ -99,16 +99,16 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 // context ends with the hold.
 func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, fn func(context.Context, *Hold) (nonce.TxHash, error)) error {
 	sent := time.Now()
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst}}
-	if err := s.Do(ctx, op); err != nil {
+	got, err := s.Do(ctx, &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst})
+	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
 	h := &Hold{
-		Signer: signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0], Token: op.Token,
-		HeldUntil: op.HeldUntil, Deadline: sent.Add(op.HoldLeft), svc: s,
+		Signer: signer, Nonce: got.Nonces[0], Attempt: got.Attempts[0], Token: got.Token,
+		HeldUntil: got.HeldUntil, Deadline: sent.Add(got.HoldLeft), svc: s,
 	}
-	if len(op.Earlier) > 0 {
-		h.Earlier = op.Earlier[0]
+	if len(got.Earlier) > 0 {
+		h.Earlier = got.Earlier[0]
 	}
 	held, cancel := context.WithDeadline(ctx, h.Deadline)
 	defer cancel()
@@ -119,7 +119,7 @@ func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, 
 	}
 	after, cancelMark := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 	defer cancelMark()
-	if markErr := s.Do(after, mark); markErr != nil {
+	if _, markErr := s.Do(after, mark); markErr != nil {
 		err = errors.Join(err, fmt.Errorf("mark: %w", markErr))
 	}
 	return err
@@ -127,16 +127,16 @@ func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, 
 
 // end is the mark that follows from what a function returned; nil: none, because
 // nobody knows whether the nonce was used.
-func (h *Hold) end(hash nonce.TxHash, err error, recordFirst bool) *nonce.Op {
+func (h *Hold) end(hash nonce.TxHash, err error, recordFirst bool) *nonce.Request {
 	signed := h.signed.Load()
 	switch {
 	case err == nil:
 		if recorded := h.hash.Load(); hash == (nonce.TxHash{}) && recorded != nil {
 			hash = *recorded
 		}
-		return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}}
+		return &nonce.Request{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
 	case errors.Is(err, nonce.ErrNotSent), recordFirst && !signed:
-		return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}}
+		return &nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}
 	}
 	return nil
 }

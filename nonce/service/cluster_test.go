@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -21,10 +22,10 @@ type cluster struct {
 	nodes map[string]*node
 	wire  sync.WaitGroup
 
-	mu     sync.Mutex              // guards what follows
-	away   map[string]bool         // nodes that nobody reaches
-	lose   func(op *nonce.Op) bool // the answer to op is lost
-	before func(to string, op *nonce.Op)
+	mu     sync.Mutex      // guards what follows
+	away   map[string]bool // nodes that nobody reaches
+	lose   func() bool     // the answer is lost
+	before func()
 	sent   []string // nodes and kind of each op sent
 }
 
@@ -46,10 +47,10 @@ func newCluster(t *testing.T, d *disk, names []string, change ...func(*service.C
 	c := &cluster{t: t, disk: d, nodes: map[string]*node{}, away: map[string]bool{}}
 	c.pin(names[0])
 	for _, name := range names {
-		r := &links{cluster: c, self: name, to: map[string]chan *nonce.Op{}}
+		r := &links{cluster: c, self: name, to: map[string]chan sent{}}
 		for _, other := range names {
 			if other != name {
-				r.to[other] = make(chan *nonce.Op, 1024)
+				r.to[other] = make(chan sent, 1024)
 			}
 		}
 		c.nodes[name] = start(t, c.disk, name, append([]func(*service.Config){looking, func(cfg *service.Config) { cfg.Router = r }}, change...)...)
@@ -101,7 +102,7 @@ func (c *cluster) owner(name string) string { return c.disk.summary(c.t, name).L
 type links struct {
 	*cluster
 	self string
-	to   map[string]chan *nonce.Op
+	to   map[string]chan sent
 	ids  atomic.Int64
 }
 
@@ -111,7 +112,7 @@ func (r *links) Reaches(node string) bool {
 	return r.to[node] != nil && !r.away[node]
 }
 
-func (r *links) Forward(node, _ string, op *nonce.Op) error {
+func (r *links) Forward(node, _ string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	queue, ok := r.to[node]
@@ -121,67 +122,60 @@ func (r *links) Forward(node, _ string, op *nonce.Op) error {
 	case len(queue) == cap(queue):
 		return nonce.ErrForwardBusy
 	}
-	r.sent = append(r.sent, fmt.Sprintf("%s>%s %v", r.self, node, op.Kind))
-	queue <- op
+	r.sent = append(r.sent, fmt.Sprintf("%s>%s %v", r.self, node, q.Kind))
+	queue <- sent{q, path, of}
 	return nil
 }
 
 // carry is the link to one node: it submits there what comes, in order, and brings
 // back the answers.
-func (r *links) carry(to string, queue <-chan *nonce.Op) {
+func (r *links) carry(to string, queue <-chan sent) {
 	paths := map[uint64]*nonce.Path{}
 	var answers sync.WaitGroup
 	defer answers.Wait()
-	for op := range queue {
+	for s := range queue {
 		r.mu.Lock()
 		before, lose := r.before, r.lose
 		r.mu.Unlock()
 		if before != nil {
-			before(to, op)
+			before()
 		}
-		if op.Kind == nonce.KindAllocate && op.RequestID == "" {
-			op.RequestID = fmt.Sprintf("fwd-%s-%d", r.self, r.ids.Add(1))
+		if s.Kind == nonce.KindAllocate && s.RequestID == "" {
+			s.RequestID = fmt.Sprintf("fwd-%s-%d", r.self, r.ids.Add(1))
 		}
-		if paths[op.PathID] == nil {
-			paths[op.PathID] = new(nonce.Path)
+		if paths[s.path] == nil {
+			paths[s.path] = new(nonce.Path)
 		}
-		there := &nonce.Op{Request: nonce.Request{Kind: op.Kind, Signer: op.Signer, Count: op.Count, RequestID: op.RequestID, Hold: op.Hold, Nonce: op.Nonce, Attempt: op.Request.Attempt, TxHash: op.TxHash, Reason: op.Reason, Floor: op.Request.Floor}, Path: paths[op.PathID]}
 		answers.Add(1)
-		p := newPending(there)
+		p := newPending(&noncetest.Op{Request: *s.Request})
+		p.path = paths[s.path]
 		p.then = func() {
 			defer answers.Done()
-			r.back(op, there, lose != nil && lose(op))
+			back(s, &p.op.Result, lose != nil && lose())
 		}
-		slot, ok := r.nodes[to].Reserve(op.Signer, op.Principal)
+		slot, ok := r.nodes[to].Reserve(s.Signer, s.Principal)
 		if !ok {
-			there.Err = nonce.ErrBusy
-			p.Done(there)
+			p.op.Err = nonce.ErrBusy
+			p.Done(nil)
 			continue
 		}
-		r.nodes[to].Submit(slot, there)
+		r.nodes[to].submit(slot, p)
 	}
 }
 
-// back returns an op with the answer of the other node.
-func (r *links) back(op, there *nonce.Op, lost bool) {
-	v := nonce.Answered
-	op.Err = there.Err
-	word := ""
-	if there.Err != nil {
-		word, _, _ = strings.Cut(refusal(there.Err), " ")
+// back returns a request with the answer of the other node.
+func back(s sent, r *nonce.Result, lost bool) {
+	v, word := nonce.Answered, ""
+	if r.Err != nil {
+		word, _, _ = strings.Cut(refusal(r.Err), " ")
 	}
 	switch {
 	case lost:
 		v = nonce.Doubtful
 	case word == "not_owner", word == "fenced", word == "draining":
 		v = nonce.Bounced
-	default:
-		op.Nonces, op.Attempts, op.Token, op.HeldUntil, op.HoldLeft = there.Nonces, there.Attempts, there.Token, there.HeldUntil, there.HoldLeft
-		op.Status, op.Next, op.Result.Floor = there.Status, there.Next, there.Result.Floor
 	}
-	if w := r.nodes[r.self].Return(op, v); w != nil {
-		w.Wake()
-	}
+	s.back(r, v)
 }
 
 // looking is how nodes look that are to see one another come and go.

@@ -103,7 +103,7 @@ func (w *worker) answer(g *group, now time.Time) {
 		if a.Summary != nil {
 			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.ownership(g.shard.view.Load()), now, g.shard.fast
 		}
-		svc.open.Settle(t.op, a)
+		svc.open.Settle(t.req, a)
 		if g.shard.fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {
 			t.move(waiting)
 			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)

@@ -414,7 +414,7 @@ type Answer struct {
 }
 
 // Kind is that of the request.
-func (a Answer) Kind() nonce.Kind { return a.t.op.Kind }
+func (a Answer) Kind() nonce.Kind { return a.t.req.Kind }
 
 // What is told.
 func (a Answer) What() *rules.Answer { return a.a }
@@ -453,7 +453,7 @@ func (g *group) unasked() (ids []string) {
 		return nil
 	}
 	for _, t := range g.tasks {
-		id := t.op.RequestID
+		id := t.req.RequestID
 		if id == "" || slices.Contains(ids, id) || slices.Contains(g.wants.Requests, id) {
 			continue
 		}

@@ -54,14 +54,16 @@ type Config struct {
 	OnNodes func([]lease.Node)
 }
 
-// Router carries ops to other nodes. Its methods are called from workers: they must not
+// Router carries requests to other nodes. Its methods are called from workers: they must not
 // block, nor call the Service.
 type Router interface {
 	// Reaches reports whether ops can be sent to the node now.
 	Reaches(node string) bool
-	// Forward sends op to the node. An error means that nothing was sent; else
-	// Service.Return gets it back once, with a verdict.
-	Forward(node, url string, op *nonce.Op) error
+	// Forward sends a request to the node, on the path of that number, which is unique in this
+	// process and the same for requests of one signer that must not overtake one another. An error
+	// means that nothing was sent; else it comes back to whom it is of, once. An allocate or repair
+	// without a request id may be given one.
+	Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error
 }
 
 func (c *Config) defaults() {

@@ -11,6 +11,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -130,7 +131,7 @@ func TestWhatIsLeftOfAHoldIsByTheStoresClock(t *testing.T) {
 		a := start(t, d, "a")
 		a.want("allocate -> 0#1")
 		d.ahead.Add(int64(30 * time.Second))
-		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: time.Minute}}
+		op := &noncetest.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: time.Minute}}
 		if err := a.Do(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}

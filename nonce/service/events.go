@@ -29,43 +29,43 @@ func (s *Service) publishOwn(worker int, signer string, chain nonce.ChainSigner,
 	}
 }
 
-// publish hands on the events of a committed op.
+// publish hands on the events of a committed request.
 func (s *Service) publish(worker int, t *task, a *rules.Answer, chain nonce.ChainSigner, version int64, now time.Time) {
-	op := t.op
+	req := t.req
 	if a.Err != nil || !a.Wrote {
 		return
 	}
-	wanted := s.sink != nil && (op.EventSlot || s.sink.Watched(op.Signer))
+	wanted := s.sink != nil && (t.events || s.sink.Watched(req.Signer))
 	if !wanted && chain == nil {
 		return
 	}
 	if !wanted { // the chain does not keep them
 		buf := eventBuffers.Get().(*[]nonce.Event)
-		*buf = events((*buf)[:0], op, a, version, now)
+		*buf = events((*buf)[:0], req, a, version, now)
 		chain.Committed(*buf)
 		eventBuffers.Put(buf)
 		return
 	}
-	all := events(nil, op, a, version, now)
+	all := events(nil, req, a, version, now)
 	if chain != nil {
 		chain.Committed(all)
 	}
 	if len(all) > 0 {
-		s.sink.Publish(worker, op.EventSlot, all)
-		op.EventSlot = false
+		s.sink.Publish(worker, t.events, all)
+		t.events = false
 	}
 }
 
 // eventBuffers are of events that nobody keeps.
 var eventBuffers = sync.Pool{New: func() any { return new([]nonce.Event) }}
 
-// events appends what an op changed.
-func events(to []nonce.Event, op *nonce.Op, a *rules.Answer, version int64, at time.Time) []nonce.Event {
-	e := nonce.Event{Signer: op.Signer, Version: version, At: at, Nonce: op.Nonce, Attempt: cmp.Or(a.Attempt, op.Request.Attempt)}
-	switch op.Kind {
+// events appends what a request changed.
+func events(to []nonce.Event, req *nonce.Request, a *rules.Answer, version int64, at time.Time) []nonce.Event {
+	e := nonce.Event{Signer: req.Signer, Version: version, At: at, Nonce: req.Nonce, Attempt: cmp.Or(a.Attempt, req.Attempt)}
+	switch req.Kind {
 	case nonce.KindMarkUsed, nonce.KindMarkSigned:
-		e.Type, e.TxHash = nonce.EventUsed, op.TxHash
-		if op.Kind == nonce.KindMarkSigned {
+		e.Type, e.TxHash = nonce.EventUsed, req.TxHash
+		if req.Kind == nonce.KindMarkSigned {
 			e.Type = nonce.EventSigned
 		}
 		if a.Replaced != (nonce.TxHash{}) {
@@ -82,14 +82,14 @@ func events(to []nonce.Event, op *nonce.Op, a *rules.Answer, version int64, at t
 		e.Type, e.Nonce, e.Attempt, e.Reason = nonce.EventAllocated, a.Nonces[0], a.Attempts[0], nonce.ReasonRepair
 	case nonce.KindMarkRecyclable:
 		switch e.Type = nonce.EventReleased; {
-		case op.Keep && a.Status == nonce.Held:
-			e.Type, e.TxHash, e.Reason = nonce.EventExtended, op.TxHash, op.Reason
+		case req.Keep && a.Status == nonce.Held:
+			e.Type, e.TxHash, e.Reason = nonce.EventExtended, req.TxHash, req.Reason
 		case a.Status == nonce.Consumed && a.Hashes == "":
 			e.Reason = nonce.ReasonBelowFloor
 		case a.Status == nonce.Consumed:
 			e.Type, e.TxHash = nonce.EventUsed, a.Hashes.At(0)
 		default:
-			e.Reason = op.Reason
+			e.Reason = req.Reason
 		}
 	case nonce.KindSetFloor:
 		e.Type, e.Nonce, e.Attempt = nonce.EventFloor, a.Floor, 0

@@ -18,6 +18,7 @@ import (
 // and before all later ones.
 type remoteSigner struct {
 	name, node string
+	worker     *worker
 	id         uint64 // the number of the path there
 	waiting    *group // goes on when all that is under way has come back; of worker.batchMu
 
@@ -91,31 +92,30 @@ const (
 	errRouted nonce.Told = "the signer moved between nodes again and again, or its node cannot be reached; ask again"
 )
 
-// Return gives an op back that a Router took over; see nonce.Verdict. The Waker, which
-// may be nil, is for the caller to wake, after other ops that it returns at the
-// same time.
-func (s *Service) Return(op *nonce.Op, v nonce.Verdict) (k nonce.Waker) {
-	t := op.Task.(*task)
-	st, order := t.stream, t.order
-	t.stream, op.PathID = nil, 0
-	back := t
+// Gone implements nonce.Forwarded.
+func (t *task) Gone() bool { return t.gone() }
+
+// Return implements nonce.Forwarded.
+func (t *task) Return(r *nonce.Result, v nonce.Verdict) (k nonce.Waker) {
+	st, order, back := t.stream, t.order, t
+	t.stream, *t.res = nil, *r
 	switch {
-	case v == nonce.Answered && op.Err == nil:
+	case v == nonce.Answered && r.Err == nil:
 		t.end(nil)
-	case v == nonce.Answered, v == nonce.Bounced && op.Err == nonce.ErrGone:
-		t.refuse(op.Err)
+	case v == nonce.Answered, v == nonce.Bounced && r.Err == nonce.ErrGone:
+		t.refuse(r.Err)
 	case v == nonce.Expired:
 		t.become(uncertain)
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
 	case v == nonce.Doubtful:
 		t.become(uncertain)
-		op.Err = errDoubt
+		t.res.Err = errDoubt
 	}
 	if t.over() {
-		back, k = nil, t.tell()
+		back, k = nil, st.worker.svc.tell(t)
 	}
 	if st.arrive(order, v, back) {
-		s.shardOf(st.name).worker.forwardsDone(st)
+		st.worker.forwardsDone(st)
 	}
 	return k
 }
@@ -202,8 +202,8 @@ func (w *worker) depart(g *group) (here bool) {
 // dropBroken sends back the tasks of the group whose path is broken.
 func (w *worker) dropBroken(g *group) {
 	for _, t := range g.tasks {
-		if p := t.op.Path; p != nil && p.Broken() {
-			w.refuse(t, p.Reason())
+		if t.path != nil && t.path.Broken() {
+			w.refuse(t, t.path.Reason())
 		}
 	}
 	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
@@ -215,19 +215,17 @@ func (w *worker) dropBroken(g *group) {
 func (w *worker) send(g *group, node, url string) bool {
 	t, st := g.tasks[0], w.remote[g.name]
 	if st == nil {
-		st = &remoteSigner{name: g.name, node: node, id: w.svc.streams.Add(1)}
+		st = &remoteSigner{name: g.name, node: node, worker: w, id: w.svc.streams.Add(1)}
 		w.remote[g.name] = st
 	}
 	if !st.leave(t) {
 		return false
 	}
 	t.hops++
-	t.op.PathID = st.id
 	t.move(forwarded)
-	placed, order, op := t.placed, t.order, t.op // the task is the router's, once it takes it
-	principal := op.Principal
+	placed, order, principal := t.placed, t.order, t.req.Principal // the task is the router's, once it takes it
 	t.placed = false
-	err := w.svc.cfg.Router.Forward(node, url, op)
+	err := w.svc.cfg.Router.Forward(node, url, t.req, st.id, t)
 	if err == nil {
 		if placed {
 			w.slots.Leave(principal)
@@ -236,7 +234,7 @@ func (w *worker) send(g *group, node, url string) bool {
 		return true
 	}
 	t.move(inBatch)
-	t.stream, t.placed, op.PathID = nil, placed, 0
+	t.stream, t.placed = nil, placed
 	st.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
@@ -306,9 +304,9 @@ func (w *worker) collect(g *group) (rests bool) {
 	slices.SortFunc(back, func(a, b *task) int { return cmp.Compare(a.order, b.order) })
 	for _, t := range back {
 		t.move(inBatch)
-		why := t.op.Err
+		why := t.res.Err
 		w.learn(g.shard, st.node, why)
-		t.op.Err = nil
+		t.res.Err = nil
 		// If one in doubt was not done, doing it now would put it behind one that came later.
 		if why == errDoubt && far > t.order || t.hops >= maxTrips {
 			w.refuse(t, routedTooOften(t))

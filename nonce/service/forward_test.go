@@ -19,7 +19,7 @@ func TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits(t *testing.T) {
 		underWay, goOn := make(chan struct{}), make(chan struct{})
 		var began atomic.Bool
 		c.set(func() {
-			c.before = func(string, *nonce.Op) {
+			c.before = func() {
 				if began.CompareAndSwap(false, true) {
 					close(underWay)
 					<-goOn
@@ -30,8 +30,7 @@ func TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits(t *testing.T) {
 		first := b.send(allocate(signer))
 		<-underWay
 		third := parse(t, "allocate")
-		third.Path = new(nonce.Path)
-		if got := b.do(third); got != "not_owner a ws://a" {
+		if got := b.doOf(new(nonce.Path), third); got != "not_owner a ws://a" {
 			t.Errorf("another node's request was answered %q", got)
 		}
 		c.pin("c")
@@ -51,12 +50,29 @@ func TestWhileARequestIsUnderWayTheNextTakesTheSamePathOrWaits(t *testing.T) {
 
 // capture is a router that keeps what it is given. It reaches nodes until it is told not to.
 type capture struct {
-	got  chan *nonce.Op
+	got  chan sent
 	away atomic.Bool
 }
 
-func (r *capture) Reaches(string) bool                     { return !r.away.Load() }
-func (r *capture) Forward(_, _ string, op *nonce.Op) error { r.got <- op; return nil }
+func (r *capture) Reaches(string) bool { return !r.away.Load() }
+func (r *capture) Forward(_, _ string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
+	r.got <- sent{q, path, of}
+	return nil
+}
+
+// sent is a request that a router took over.
+type sent struct {
+	*nonce.Request
+	path uint64
+	of   nonce.Forwarded
+}
+
+// back returns it.
+func (s *sent) back(r *nonce.Result, v nonce.Verdict) {
+	if w := s.of.Return(r, v); w != nil {
+		w.Wake()
+	}
+}
 
 // beside starts a node beside another, which has the shard of signer and is nothing but a
 // row in the store.
@@ -73,15 +89,8 @@ func beside(t *testing.T, d *disk, change ...func(*service.Config)) (*node, *cap
 	if err := d.Pin(t.Context(), shard, "other"); err != nil {
 		t.Fatal(err)
 	}
-	r := &capture{got: make(chan *nonce.Op, 10)}
+	r := &capture{got: make(chan sent, 10)}
 	return start(t, d, "a", append(change, func(c *service.Config) { c.Router = r })...), r
-}
-
-func give(n *node, op *nonce.Op, v nonce.Verdict, err error) {
-	op.Err = err
-	if w := n.Return(op, v); w != nil {
-		w.Wake()
-	}
 }
 
 // The answers of another node may come in another order than the requests went: a
@@ -94,8 +103,8 @@ func TestWhatComesBackInAnotherOrderGoesOnInItsOwn(t *testing.T) {
 			ps := n.send(parse(t, "allocate"), parse(t, "allocate"))
 			op1, op2 := <-r.got, <-r.got
 			d.takeAway(signer)
-			give(n, op2, nonce.Bounced, nonce.ErrDraining)
-			give(n, op1, v, nonce.ErrDraining)
+			op2.back(&nonce.Result{Err: nonce.ErrDraining}, nonce.Bounced)
+			op1.back(&nonce.Result{Err: nonce.ErrDraining}, v)
 			if got := fmt.Sprint(results(ps)); got != "[0#1 1#1]" {
 				t.Errorf("got %s: the second overtook the first", got)
 			}
@@ -109,10 +118,9 @@ func TestWhatMayHaveBeenDoneBeforeALaterOneIsNotDoneBehindIt(t *testing.T) {
 	n, r := beside(t, newDisk())
 	ps := n.send(parse(t, "allocate id=x"), parse(t, "allocate id=y"), parse(t, "allocate id=z"))
 	op1, op2, op3 := <-r.got, <-r.got, <-r.got
-	give(n, op1, nonce.Expired, nil)
-	op2.Nonces, op2.Attempts = []int64{8}, []int64{1}
-	give(n, op3, nonce.Answered, nonce.ErrNotFound)
-	give(n, op2, nonce.Doubtful, nil)
+	op1.back(new(nonce.Result), nonce.Expired)
+	op3.back(&nonce.Result{Err: nonce.ErrNotFound}, nonce.Answered)
+	op2.back(&nonce.Result{Nonces: []int64{8}, Attempts: []int64{1}}, nonce.Doubtful)
 	if got := fmt.Sprint(results(ps)); got != "[unknown unknown not_found]" {
 		t.Errorf("got %s", got)
 	}
@@ -132,16 +140,14 @@ func TestAGroupThatWaitsForAnotherNodeIsNotForgotten(t *testing.T) {
 		plug := n.send(allocate(mine))
 		<-began
 		// op1 is answered while another batch of the worker is under way.
-		op1.Nonces, op1.Attempts = []int64{0}, []int64{1}
-		give(n, op1, nonce.Answered, nil)
+		op1.back(&nonce.Result{Nonces: []int64{0}, Attempts: []int64{1}}, nonce.Answered)
 		later := n.send(parse(t, "allocate"), parse(t, "status"))
 		open()
 		<-plug[0].done
 		synctest.Wait()
 		for i := int64(1); len(r.got) > 0; i++ {
 			op := <-r.got
-			op.Nonces, op.Attempts = []int64{i}, []int64{1}
-			give(n, op, nonce.Answered, nil)
+			op.back(&nonce.Result{Nonces: []int64{i}, Attempts: []int64{1}}, nonce.Answered)
 			synctest.Wait()
 		}
 		for i, p := range append(first, later...) {

@@ -201,6 +201,7 @@ type events struct {
 }
 
 func (e *events) Watched(string) bool { return true }
+func (e *events) Unreserve(int)       {}
 func (e *events) Publish(worker int, _ bool, events []nonce.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -325,14 +326,15 @@ func quiet(t *testing.T) *slog.Logger {
 
 // pending is an op under way. A second Done panics.
 type pending struct {
-	op   *nonce.Op
+	op   *noncetest.Op
+	path *nonce.Path // of an op of another node
 	done chan struct{}
 	gone atomic.Bool
 	then func()
 }
 
 func (p *pending) Gone() bool { return p.gone.Load() }
-func (p *pending) Done(*nonce.Op) nonce.Waker {
+func (p *pending) Done(*nonce.Result) nonce.Waker {
 	if p.then != nil {
 		p.then()
 	}
@@ -355,14 +357,24 @@ func (p *pending) answered() bool {
 	}
 }
 
-func newPending(op *nonce.Op) *pending {
-	p := &pending{op: op, done: make(chan struct{})}
-	op.Completion = p
+func newPending(op *noncetest.Op) *pending {
+	return &pending{op: op, done: make(chan struct{})}
+}
+
+// submit hands it to a node, in a slot.
+func (n *node) submit(slot nonce.Slot, p *pending) *pending {
+	n.SubmitOf(p.path, &slot, &p.op.Request, &p.op.Result, p)
 	return p
 }
 
+// doOf runs one op of another node and returns its result.
+func (n *node) doOf(path *nonce.Path, op *noncetest.Op) string {
+	slot, _ := n.Reserve(op.Signer, op.Principal)
+	return n.submit(slot, &pending{op: op, path: path, done: make(chan struct{})}).wait()
+}
+
 // send submits ops in order.
-func (n *node) send(ops ...*nonce.Op) []*pending {
+func (n *node) send(ops ...*noncetest.Op) []*pending {
 	n.t.Helper()
 	ps := make([]*pending, len(ops))
 	for i, op := range ops {
@@ -370,22 +382,21 @@ func (n *node) send(ops ...*nonce.Op) []*pending {
 		if !ok {
 			n.t.Fatalf("no slot for op %d", i)
 		}
-		ps[i] = newPending(op)
-		n.Submit(slot, op)
+		ps[i] = n.submit(slot, newPending(op))
 	}
 	return ps
 }
 
 // batch queues ops while a commit of another signer of the one worker is held,
 // so that they are taken as one batch, and returns their results.
-func (n *node) batch(ops ...*nonce.Op) []string {
+func (n *node) batch(ops ...*noncetest.Op) []string {
 	n.t.Helper()
 	began, open := n.disk.holdCommit("plug")
 	return n.behind("plug", began, open, ops)
 }
 
 // behind queues ops while an allocation of plug is held, and returns their results.
-func (n *node) behind(plug string, began <-chan struct{}, open func(), ops []*nonce.Op) []string {
+func (n *node) behind(plug string, began <-chan struct{}, open func(), ops []*noncetest.Op) []string {
 	n.t.Helper()
 	first := n.send(allocate(plug))
 	<-began
@@ -404,11 +415,17 @@ func results(ps []*pending) []string {
 }
 
 // do runs one op and returns its result.
-func (n *node) do(op *nonce.Op) string {
+func (n *node) do(op *noncetest.Op) string {
 	if err := n.Do(context.Background(), op); err != nil {
 		return refusal(err)
 	}
 	return result(op)
+}
+
+// Do runs one op.
+func (n *node) Do(ctx context.Context, op *noncetest.Op) (err error) {
+	op.Result, err = n.Service.Do(ctx, &op.Request)
+	return err
 }
 
 // run is do for a line of a script, see parse.
@@ -439,7 +456,7 @@ func split(t *testing.T, line string) (op, want string) {
 
 // The language of the tests is that of the rules.
 var (
-	parse   = func(t *testing.T, line string) *nonce.Op { t.Helper(); return noncetest.Parse(t, line) }
+	parse   = func(t *testing.T, line string) *noncetest.Op { t.Helper(); return noncetest.Parse(t, line) }
 	result  = noncetest.Result
 	row     = noncetest.Row
 	refusal = noncetest.Refusal
@@ -453,11 +470,11 @@ func (d *disk) rows(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result(&nonce.Op{Request: nonce.Request{Kind: nonce.KindList}, Result: nonce.Result{Page: page}})
+	return result(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindList}, Result: nonce.Result{Page: page}})
 }
 
-func allocate(name string) *nonce.Op {
-	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: name, Count: 1}}
+func allocate(name string) *noncetest.Op {
+	return &noncetest.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: name, Count: 1}}
 }
 
 // summary is a signer as the store has it.
@@ -499,7 +516,7 @@ func (d *disk) takeAway(name string) {
 // another node's, which is not sent on.
 func (d *disk) give(name string, to *node) {
 	d.takeAway(name)
-	to.do(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 99, Attempt: 99}, Path: new(nonce.Path)})
+	to.doOf(new(nonce.Path), &noncetest.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 99, Attempt: 99}})
 }
 
 // nameIn is a signer of a shard.

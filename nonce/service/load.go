@@ -74,10 +74,10 @@ func (w *worker) failUnread(g *group, err error) {
 		return
 	}
 	g.tasks = slices.DeleteFunc(g.tasks, func(t *task) bool {
-		needs := slices.Contains(g.wants.Requests, t.op.RequestID)
-		switch t.op.Kind {
+		needs := slices.Contains(g.wants.Requests, t.req.RequestID)
+		switch t.req.Kind {
 		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
-			needs = needs || slices.Contains(g.wants.History, t.op.Nonce)
+			needs = needs || slices.Contains(g.wants.History, t.req.Nonce)
 		case nonce.KindRepair: // it may be of any
 			needs = needs || len(g.wants.History) > 0
 		}
@@ -91,7 +91,7 @@ func (w *worker) failUnread(g *group, err error) {
 
 // safeFloor reports whether a task lets a stopped signer serve again.
 func (s *signer) safeFloor(t *task) bool {
-	return t.op.Kind == nonce.KindSetFloor && t.op.Request.Floor >= s.safe
+	return t.req.Kind == nonce.KindSetFloor && t.req.Floor >= s.safe
 }
 
 // need says what to read for a group: what its last plan wanted, and, of a signer of which
@@ -102,13 +102,13 @@ func (g *group) need() nonce.SignerNeed {
 		return n
 	}
 	for _, t := range g.tasks {
-		if id := t.op.RequestID; id != "" && !slices.Contains(n.Requests, id) {
+		if id := t.req.RequestID; id != "" && !slices.Contains(n.Requests, id) {
 			n.Requests = append(n.Requests, id)
 		}
-		switch t.op.Kind {
+		switch t.req.Kind {
 		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned, nonce.KindRepair:
-			if t.op.Nonce >= 0 && !slices.Contains(n.History, t.op.Nonce) {
-				n.History = append(n.History, t.op.Nonce)
+			if t.req.Nonce >= 0 && !slices.Contains(n.History, t.req.Nonce) {
+				n.History = append(n.History, t.req.Nonce)
 			}
 		}
 	}

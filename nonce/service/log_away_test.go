@@ -11,6 +11,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/performance"
 	"noncegate/nonce/service"
 )
@@ -24,17 +25,17 @@ func silent(c memstore.Call) error {
 // TestAStoreThatDoesNotAnswerHoldsUpNoHandOut for longer than it takes to find that out, also
 // where others ask for what must be read, or for signers of other nodes.
 func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
-	for name, others := range map[string]func(i int, name, elsewhere string) *nonce.Op{
-		"alone":         func(int, string, string) *nonce.Op { return nil },
-		"beside others": func(i int, _, _ string) *nonce.Op { return allocate(fmt.Sprint("unknown-", i)) },
-		"beside a status": func(i int, _, _ string) *nonce.Op {
-			return &nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: fmt.Sprint("unknown-", i)}}
+	for name, others := range map[string]func(i int, name, elsewhere string) *noncetest.Op{
+		"alone":         func(int, string, string) *noncetest.Op { return nil },
+		"beside others": func(i int, _, _ string) *noncetest.Op { return allocate(fmt.Sprint("unknown-", i)) },
+		"beside a status": func(i int, _, _ string) *noncetest.Op {
+			return &noncetest.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: fmt.Sprint("unknown-", i)}}
 		},
-		"beside a list": func(i int, _, _ string) *nonce.Op {
-			return &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: fmt.Sprint("unknown-", i), List: nonce.ListQuery{Limit: 1}}}
+		"beside a list": func(i int, _, _ string) *noncetest.Op {
+			return &noncetest.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: fmt.Sprint("unknown-", i), List: nonce.ListQuery{Limit: 1}}}
 		},
-		"beside a shard of another node": func(_ int, _, elsewhere string) *nonce.Op { return allocate(elsewhere) },
-		"beside a request id": func(i int, name, _ string) *nonce.Op {
+		"beside a shard of another node": func(_ int, _, elsewhere string) *noncetest.Op { return allocate(elsewhere) },
+		"beside a request id": func(i int, name, _ string) *noncetest.Op {
 			op := allocate(name)
 			op.RequestID = fmt.Sprint("r", i)
 			return op
@@ -46,7 +47,7 @@ func TestAStoreThatDoesNotAnswerHoldsUpNoHandOut(t *testing.T) {
 	}
 }
 
-func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) *nonce.Op) {
+func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) *noncetest.Op) {
 	times := func(c *service.Config) { c.Workers, c.LeaseTTL, logs(c).ShipSLA = 1, 3*time.Second, time.Second }
 	n, _ := l.start("a", times)
 	l.on(n)
@@ -67,7 +68,7 @@ func (l *logged) handOutWithoutStore(others func(i int, name, elsewhere string) 
 	l.disk.onBefore(silent)
 	defer l.disk.onBefore(nil)
 	gone, settled := time.Now(), n.cfg.LeaseTTL/2+2*time.Second
-	mark := n.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1}})[0]
+	mark := n.send(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: 0, Attempt: 1}})[0]
 	var slowest time.Duration
 	slow := 0 // hand-outs, once the store is known to be away
 	for i := 0; time.Since(gone) < 20*time.Second; i++ {
@@ -161,7 +162,7 @@ func TestNoLossIsDeclaredWhileTheStoreIsAway(t *testing.T) {
 			})
 		}
 		silentFor(false)
-		n.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: l.disk.nameIn(1), Nonce: 0, Attempt: 1}})
+		n.send(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: l.disk.nameIn(1), Nonce: 0, Attempt: 1}})
 		time.Sleep(2 * time.Second) // its shipment, and the third try
 		silentFor(true)
 		time.Sleep(10 * time.Second)

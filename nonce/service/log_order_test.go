@@ -11,6 +11,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -69,11 +70,11 @@ func TestAMarkOfADoubtfulNonceThatIsRepeatedWaitsAsTheFirstDoes(t *testing.T) {
 		var marks []*pending
 		for range 2 {
 			for i := range waiting {
-				marks = append(marks, b.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: int64(i), Attempt: 1}})...)
+				marks = append(marks, b.send(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: name, Nonce: int64(i), Attempt: 1}})...)
 			}
 			time.Sleep(time.Second)
 		}
-		marks = append(marks, b.send(&nonce.Op{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: name, Floor: waiting}})...) // nothing is in doubt any more
+		marks = append(marks, b.send(&noncetest.Op{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: name, Floor: waiting}})...) // nothing is in doubt any more
 		before := heap()
 		for range batches {
 			b.run("status signer=" + name)

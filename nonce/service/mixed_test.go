@@ -12,6 +12,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -84,7 +85,7 @@ func (h *history) client(id int, seed uint64, nodes []*node) {
 // on whatever node, and must be given the same.
 func (h *history) allocate(n *node, r *rand.Rand, id string) []handOut {
 	signer := fmt.Sprintf("s%d", r.IntN(3))
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1 + r.IntN(3)}}
+	op := &noncetest.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1 + r.IntN(3)}}
 	if r.IntN(2) == 0 {
 		op.RequestID = id
 	}
@@ -106,7 +107,7 @@ func (h *history) allocate(n *node, r *rand.Rand, id string) []handOut {
 	if op.RequestID == "" {
 		return out
 	}
-	again := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: op.Count, RequestID: id}}
+	again := &noncetest.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: op.Count, RequestID: id}}
 	h.mu.Unlock()
 	err := n.Do(context.Background(), again)
 	h.mu.Lock()
@@ -117,7 +118,7 @@ func (h *history) allocate(n *node, r *rand.Rand, id string) []handOut {
 }
 
 func (h *history) mark(n *node, r *rand.Rand, g handOut) {
-	op := &nonce.Op{Request: nonce.Request{Signer: g.signer, Nonce: g.nonce, Attempt: g.attempt, Kind: nonce.KindMarkRecyclable}}
+	op := &noncetest.Op{Request: nonce.Request{Signer: g.signer, Nonce: g.nonce, Attempt: g.attempt, Kind: nonce.KindMarkRecyclable}}
 	if r.IntN(3) == 0 {
 		op.Kind, op.TxHash = nonce.KindMarkUsed, nonce.TxHash{1}
 	}

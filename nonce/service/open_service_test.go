@@ -2,15 +2,14 @@ package service_test
 
 import (
 	"fmt"
+	"noncegate/nonce/noncetest"
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"noncegate/nonce"
 )
 
 // askedOf is an allocate of principal 7, who may have so many open holds.
-func askedOf(most int, signer string) *nonce.Op {
+func askedOf(most int, signer string) *noncetest.Op {
 	op := asked(7, signer)
 	op.MaxOpen = most
 	return op

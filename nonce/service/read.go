@@ -10,13 +10,13 @@ import (
 )
 
 // read answers status and list from the store, without ownership.
-func (s *Service) read(ctx context.Context, op *nonce.Op) (err error) {
-	clearResult(op)
-	if op.Kind == nonce.KindStatus {
-		op.Summary, err = s.summary(ctx, op.Signer)
+func (s *Service) read(ctx context.Context, q *nonce.Request, r *nonce.Result) (err error) {
+	*r = nonce.Result{}
+	if q.Kind == nonce.KindStatus {
+		r.Summary, err = s.summary(ctx, q.Signer)
 		return err
 	}
-	return s.readList(ctx, op)
+	return s.readList(ctx, q, r)
 }
 
 // endRead ends a task that was read, or could not be.
@@ -28,19 +28,20 @@ func (t *task) endRead(err error) {
 	t.end(nil)
 }
 
-func (s *Service) readList(ctx context.Context, op *nonce.Op) (err error) {
-	op.List.Signer = op.Signer
-	if op.Page, err = s.store.List(ctx, op.List); err != nil || !op.WithHolders {
+func (s *Service) readList(ctx context.Context, q *nonce.Request, r *nonce.Result) (err error) {
+	list := q.List
+	list.Signer = q.Signer
+	if r.Page, err = s.store.List(ctx, list); err != nil || !q.WithHolders {
 		return err
 	}
 	var of []nonce.Principal
-	for i := range op.Page.Rows {
-		if p := op.Page.Rows[i].Holder; p != 0 && !slices.Contains(of, p) {
+	for i := range r.Page.Rows {
+		if p := r.Page.Rows[i].Holder; p != 0 && !slices.Contains(of, p) {
 			of = append(of, p)
 		}
 	}
 	if len(of) > 0 {
-		op.Holders, err = s.store.NamesOf(ctx, of)
+		r.Holders, err = s.store.NamesOf(ctx, of)
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func (w *worker) front(groups []*group) []*group {
 		if !w.leadIn(g) || len(g.tasks) == 0 && !g.look {
 			continue
 		}
-		if len(g.tasks) > 0 && g.tasks[0].op.Kind == nonce.KindList { // for what the rows do not have yet
+		if len(g.tasks) > 0 && g.tasks[0].req.Kind == nonce.KindList { // for what the rows do not have yet
 			w.park(g, errRowsBehind)
 			continue
 		}
@@ -161,13 +161,13 @@ func (w *worker) frontTask(g *group) bool {
 		stopped = nil
 	}
 	switch {
-	case t.op.Kind == nonce.KindList && w.rowsBehind(g):
+	case t.req.Kind == nonce.KindList && w.rowsBehind(g):
 		return false // front has it wait
-	case t.op.Kind == nonce.KindList, t.reads() && (!g.shard.mine() || stopped != nil || w.svc.haltedBy() != nil):
+	case t.req.Kind == nonce.KindList, t.reads() && (!g.shard.mine() || stopped != nil || w.svc.haltedBy() != nil):
 		w.read(t)
 	case w.svc.haltedBy() != nil:
 		w.refuse(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: w.svc.haltedBy()})
-	case stopped != nil && (t.op.Kind != nonce.KindSetFloor || t.op.Request.Floor < stopped.safe):
+	case stopped != nil && (t.req.Kind != nonce.KindSetFloor || t.req.Floor < stopped.safe):
 		w.refuse(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errStopped})
 	default:
 		return false
@@ -182,9 +182,9 @@ func (w *worker) read(t *task) {
 		w.refuse(t, w.noReads)
 		return
 	}
-	t.endRead(w.askStore(func(ctx context.Context) error { return w.svc.read(ctx, t.op) }))
-	if errors.Is(t.op.Err, context.DeadlineExceeded) {
-		w.noReads = t.op.Err
+	t.endRead(w.askStore(func(ctx context.Context) error { return w.svc.read(ctx, t.req, t.res) }))
+	if errors.Is(t.res.Err, context.DeadlineExceeded) {
+		w.noReads = t.res.Err
 	}
 	w.finish(t)
 }
@@ -207,12 +207,12 @@ func (w *worker) planAll(groups []*group) (ready, next []*group) {
 
 // plan runs the rules over the group's tasks up to the first list.
 func (w *worker) plan(g *group) {
-	w.ops = w.ops[:0]
+	w.requests = w.requests[:0]
 	for _, t := range g.tasks {
-		if t.op.Kind == nonce.KindList {
+		if t.req.Kind == nonce.KindList {
 			break
 		}
-		w.ops = append(w.ops, t.op)
+		w.requests = append(w.requests, t.req)
 	}
 	sig, now := g.sig, w.svc.clock.now()
 	w.overlay(g)
@@ -220,7 +220,7 @@ func (w *worker) plan(g *group) {
 		GrantUntil: g.shard.doubt.LostGrant(now.Earliest),
 		Signer:     sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
-	}, w.ops)
+	}, w.requests)
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
 		Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: !g.plan.Writes, Signer: g.plan.Signer,
@@ -252,7 +252,7 @@ func (w *worker) dueAt(g *group) int64 {
 // releaseHolds gives back what the group's plan reserved of principals' open holds.
 func (w *worker) releaseHolds(g *group) {
 	for i, t := range g.planned() {
-		w.svc.open.Release(t.op.Principal, g.plan.Answers[i].Claimed)
+		w.svc.open.Release(t.req.Principal, g.plan.Answers[i].Claimed)
 	}
 }
 

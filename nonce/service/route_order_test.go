@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -58,7 +59,7 @@ func (m *mixing) shuffle() {
 	m.set(func() {
 		clear(m.away)
 		m.away[three[m.random.IntN(3)]] = m.random.IntN(5) == 0
-		m.lose = func(*nonce.Op) bool { return rand.IntN(25) == 0 }
+		m.lose = func() bool { return rand.IntN(25) == 0 }
 	})
 	if m.random.IntN(3) == 0 {
 		m.disk.takeAway(m.signer())
@@ -69,7 +70,7 @@ func (m *mixing) shuffle() {
 func (m *mixing) ask() map[string][]*pending {
 	all := map[string][]*pending{}
 	for _, name := range three {
-		var ops []*nonce.Op
+		var ops []*noncetest.Op
 		for range 18 {
 			if s := m.signer(); m.random.IntN(5) == 0 {
 				ops = append(ops, parse(m.t, "status signer="+s))

@@ -66,14 +66,15 @@ func TestANodeThatHasJustComeIsKnownToWhoMeetsItsShard(t *testing.T) {
 	inCluster(t, two, func(t *testing.T, c *cluster) {
 		fresh := start(t, c.disk, "fresh")
 		c.disk.give(signer, fresh)
-		queue := make(chan *nonce.Op, 1)
+		queue := make(chan sent, 1)
 		c.set(func() {
 			for _, n := range c.nodes {
 				n.cfg.Router.(*links).to["fresh"] = queue
 			}
 		})
 		ps := c.nodes["a"].send(allocate(signer))
-		give(c.nodes["a"], <-queue, nonce.Answered, nonce.ErrNotFound)
+		forwarded := <-queue
+		forwarded.back(&nonce.Result{Err: nonce.ErrNotFound}, nonce.Answered)
 		if got := results(ps); got[0] != "not_found" {
 			t.Errorf("got %q, want what the new node answers", got)
 		}

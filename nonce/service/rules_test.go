@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
@@ -61,8 +60,8 @@ var ways = []struct {
 	}},
 }
 
-func parseAll(t *testing.T, ops []string) []*nonce.Op {
-	out := make([]*nonce.Op, len(ops))
+func parseAll(t *testing.T, ops []string) []*noncetest.Op {
+	out := make([]*noncetest.Op, len(ops))
 	for i, op := range ops {
 		out[i] = parse(t, op)
 	}

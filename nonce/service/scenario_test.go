@@ -281,10 +281,9 @@ func (s *scenario) do(ask string, block []string) string {
 		if s.paths[name] == nil {
 			s.paths[name] = new(nonce.Path)
 		}
-		op.Path = s.paths[name]
-		return s.node(name).do(op)
+		return s.node(name).doOf(s.paths[name], op)
 	case '|':
-		var ops []*nonce.Op
+		var ops []*noncetest.Op
 		for op := range strings.SplitSeq(rest, "; ") {
 			ops = append(ops, parse(s.T, strings.TrimSpace(op)))
 		}
@@ -444,11 +443,11 @@ func (s *scenario) change(word string, words, block []string) {
 			s.Fatal(err)
 		}
 		left.Store(int64(n))
-		s.cluster.set(func() { s.cluster.lose = func(*nonce.Op) bool { return left.Add(-1) >= 0 } })
+		s.cluster.set(func() { s.cluster.lose = func() bool { return left.Add(-1) >= 0 } })
 	case "forward": // what happens before a node is given the n-th op from now on
 		nth, sent := strings.TrimSuffix(first, ":"), 0
 		s.cluster.set(func() {
-			s.cluster.before = func(string, *nonce.Op) {
+			s.cluster.before = func() {
 				if sent++; fmt.Sprint(sent) == nth {
 					s.run(block)
 				}
@@ -597,7 +596,7 @@ func (s *scenario) asked(word string, words []string) string {
 		return "few"
 	case "busy": // asks for something of each shard, and then what follows
 		for i := range shards {
-			for _, op := range []*nonce.Op{allocate(s.disk.nameIn(i)), {Request: nonce.Request{Kind: nonce.KindStatus, Signer: s.disk.nameIn(i)}}} {
+			for _, op := range []*noncetest.Op{allocate(s.disk.nameIn(i)), {Request: nonce.Request{Kind: nonce.KindStatus, Signer: s.disk.nameIn(i)}}} {
 				ctx, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond)
 				_ = s.node(first).Do(ctx, op)
 				cancel()

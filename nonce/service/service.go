@@ -247,7 +247,7 @@ func (s *Service) Queued() (used, capacity int) {
 }
 
 // Reserve takes a slot for one request of signer and principal, which must be the
-// op's, without blocking. False means that the queue is full, or the principal's share
+// request's, without blocking. False means that the queue is full, or the principal's share
 // of it: nonce.ErrBusy. With caller-runs, and in mode basic, it always succeeds.
 func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) {
 	if s.basic != nil {
@@ -260,17 +260,24 @@ func (s *Service) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) {
 	return nonce.Slot{Queue: w}, s.cfg.Reject == nonce.CallerRuns
 }
 
-// Submit runs op in its slot and tells op.Completion when it has ended. Ops of
-// one caller for one signer run in the order in which it submits them. It may do
-// work in the caller's goroutine: all of it in mode basic, and with caller-runs
-// when the queue was full.
-func (s *Service) Submit(p nonce.Slot, op *nonce.Op) {
-	t := &task{op: op, queuedAt: time.Now(), placed: p.Held}
-	op.Task = t
+// Submit runs a request in its slot, and tells done when it has ended, with the result that is
+// written to r. Neither of the two is touched by the caller meanwhile. Requests of one caller for
+// one signer run in the order in which it submits them. It may do work in the caller's goroutine:
+// all of it in mode basic, and with caller-runs when the queue was full. What the slot has is the
+// service's from the call on; the slot is empty then.
+func (s *Service) Submit(slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	s.SubmitOf(nil, slot, q, r, done)
+}
+
+// SubmitOf is Submit for what another node sent on a path.
+func (s *Service) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	p := *slot
+	*slot = nonce.Slot{}
+	t := &task{req: q, res: r, done: done, path: path, queuedAt: time.Now(), placed: p.Held, events: p.Events}
 	if !s.enter() {
 		p.Cancel()
 		t.refuse(nonce.ErrDraining)
-		if k := t.tell(); k != nil {
+		if k := s.tell(t); k != nil {
 			k.Wake()
 		}
 		return
@@ -289,15 +296,15 @@ func (s *Service) Submit(p nonce.Slot, op *nonce.Op) {
 // sayEvery is how often the log tells why the store does not do what it is asked.
 const sayEvery = 10 * time.Second
 
-// sayWhy logs why an op was refused where its caller is not told: a store that
+// sayWhy logs why a request was refused where its caller is not told: a store that
 // answers, and refuses, looks well from everywhere else.
-func (s *Service) sayWhy(op *nonce.Op) {
-	e, ok := errors.AsType[*nonce.UnavailableError](op.Err)
+func (s *Service) sayWhy(t *task) {
+	e, ok := errors.AsType[*nonce.UnavailableError](t.res.Err)
 	if !ok || e.Outcome == nonce.Unknown || e.Told() {
 		return
 	}
 	s.saidWhy.Do(func() {
-		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", op.Kind.String(), "signer", op.Signer, "error", e.Err)
+		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", t.req.Kind.String(), "signer", t.req.Signer, "error", e.Err)
 	})
 }
 

@@ -95,7 +95,7 @@ func (w *worker) settled(g *group, l *nonce.LoadedSigner, cause error) (stopped 
 	default: // others wrote since: the request id tells, and a task without one stays unknown
 		w.releaseHolds(g)
 		w.endUnknown(g, cause, func(t *task) bool {
-			if t.op.RequestID == "" {
+			if t.req.RequestID == "" {
 				return false
 			}
 			t.become(uncertain)

@@ -8,6 +8,7 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 )
 
 // fates are what becomes of the signer between a commit that broke and its settling. They
@@ -117,7 +118,7 @@ func (b *broken) run(op, when string) (told string) {
 }
 
 // given are the nonces and attempts that an op was told.
-func given(op *nonce.Op) (out []string) {
+func given(op *noncetest.Op) (out []string) {
 	if op.Err != nil {
 		return nil
 	}
@@ -140,7 +141,7 @@ func (b *broken) arrive() bool {
 }
 
 // check compares what was told with the rows. own is how often the node wrote.
-func (b *broken) check(op *nonce.Op, got string, own int64) {
+func (b *broken) check(op *noncetest.Op, got string, own int64) {
 	known := op.RequestID != "" && strings.HasPrefix(got, "conflict") // which does not mean that nothing happened
 	switch {
 	case got == "unknown" || known:

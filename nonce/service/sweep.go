@@ -152,7 +152,8 @@ func (s *Service) Watched(ctx context.Context, after int64, limit int) ([]nonce.
 // what is over, and list it among those that are watched as its chain says now.
 func (s *Service) Tend(ctx context.Context, signer string) error {
 	if s.basic == nil {
-		return s.Do(ctx, &nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: signer}})
+		_, err := s.Do(ctx, &nonce.Request{Kind: nonce.KindStatus, Signer: signer})
+		return err
 	}
 	if !s.enter() {
 		return nonce.ErrDraining

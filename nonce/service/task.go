@@ -11,14 +11,18 @@ import (
 	"noncegate/nonce/rules"
 )
 
-// task is what the service needs to run an op, which its submitter reads when it has
-// ended.
+// task is a request on its way through the service. The request and the memory for its result
+// are the submitter's, who does not touch them before done is told.
 type task struct {
-	op       *nonce.Op
+	req      *nonce.Request
+	res      *nonce.Result
+	done     nonce.Completion
+	path     *nonce.Path // what came from another node and changes something has one
 	queuedAt time.Time
 	where    whereabouts
 	outcome  outcome
 	placed   bool  // it holds a slot of its worker's queue
+	events   bool  // and one of the sink, for its events
 	taken    *bool // with caller-runs: set once it was taken from the queue, under its worker's batchMu
 
 	stream *remoteSigner // while it is forwarded
@@ -54,12 +58,12 @@ var ways = [...][]whereabouts{
 // move takes the task to another state.
 func (t *task) move(to whereabouts) {
 	if !slices.Contains(ways[t.where], to) && (t.where != to || to == ended) {
-		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.op.Kind, t.where, to))
+		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.req.Kind, t.where, to))
 	}
 	t.where = to
 }
 
-// outcome is what became of an op, as far as is known.
+// outcome is what became of a request, as far as is known.
 type outcome uint8
 
 const (
@@ -73,7 +77,7 @@ const (
 // become gives the task its outcome. Those from committed on are final.
 func (t *task) become(to outcome) {
 	if t.over() {
-		panic(fmt.Sprintf("nonce/service: a %s op has two outcomes", t.op.Kind))
+		panic(fmt.Sprintf("nonce/service: a %s op has two outcomes", t.req.Kind))
 	}
 	t.outcome = to
 }
@@ -87,7 +91,7 @@ func (t *task) end(err error) {
 		to = unknown
 	}
 	t.become(to)
-	t.op.Err = err
+	t.res.Err = err
 }
 
 // refuse ends the task without a result. An op that another node, or a commit before, may
@@ -95,9 +99,9 @@ func (t *task) end(err error) {
 // Only the conflict of an allocate tells the truth about it: a mark that is repeated meets
 // what it did itself, and what came after. What is OnlyKnown does nothing anywhere.
 func (t *task) refuse(err error) {
-	clearResult(t.op)
+	*t.res = nonce.Result{}
 	_, conflict := errors.AsType[*nonce.ConflictError](err)
-	if t.outcome == uncertain && !t.op.OnlyKnown && !(conflict && t.op.Kind == nonce.KindAllocate) {
+	if t.outcome == uncertain && !t.req.OnlyKnown && !(conflict && t.req.Kind == nonce.KindAllocate) {
 		err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: fmt.Errorf("%w, and then: %v", errDoubt, err)}
 	}
 	t.end(err)
@@ -108,7 +112,6 @@ const errOver nonce.Told = "the hold was over before it could be answered; ask a
 // answer ends the task with what the rules made of it. A hold that may be over by now is
 // told as unknown: somebody else may have the nonce.
 func (t *task) answer(a *rules.Answer, now nonce.Clock) {
-	clearResult(t.op)
 	switch {
 	case a.Err != nil:
 		t.refuse(a.Err)
@@ -117,48 +120,51 @@ func (t *task) answer(a *rules.Answer, now nonce.Clock) {
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errOver})
 		return
 	}
-	op := t.op
-	op.Nonces, op.Attempts, op.Token, op.HoldLeft = a.Nonces, a.Attempts, a.Token, a.Left
+	res := t.res
+	*res = nonce.Result{
+		Nonces: a.Nonces, Attempts: a.Attempts, Token: a.Token, HoldLeft: a.Left, Status: a.Status, Attempt: cmp.Or(a.Attempt, t.req.Attempt),
+		Hashes: a.Hashes, Replaced: a.Replaced, Before: a.Before, Earlier: a.Earlier, Floor: a.Floor, Next: a.Next,
+	}
 	if a.Until != 0 {
-		op.HeldUntil = time.UnixMilli(a.Until)
+		res.HeldUntil = time.UnixMilli(a.Until)
 		// Whoever counts HoldLeft by a clock of its own is to end with the store's: that may have
 		// gone further than this node's, on a machine that was suspended.
-		if left := time.Duration(a.Until-now.Latest) * time.Millisecond; left < op.HoldLeft-clockTolerance {
-			op.HoldLeft = left
+		if left := time.Duration(a.Until-now.Latest) * time.Millisecond; left < res.HoldLeft-clockTolerance {
+			res.HoldLeft = left
 		}
 	}
-	op.Status, op.Hashes, op.Replaced, op.Before, op.Earlier, op.Next, op.Summary = a.Status, a.Hashes, a.Replaced, a.Before, a.Earlier, a.Next, nonce.Summary{}
 	if a.Summary != nil {
-		op.Summary = *a.Summary
+		res.Summary = *a.Summary
 	}
-	op.Result.Attempt, op.Result.Floor = cmp.Or(a.Attempt, op.Request.Attempt), a.Floor
 	t.end(nil)
 }
 
-// clearResult empties the result part of an op.
-func clearResult(op *nonce.Op) { op.Result = nonce.Result{} }
-
-// tell tells the submitter that the op has ended. The task is over.
-func (t *task) tell() nonce.Waker {
+// tell tells the submitter that its request has ended. The task is over.
+func (s *Service) tell(t *task) nonce.Waker {
 	t.move(ended)
-	t.op.Task = nil
-	if t.op.Completion == nil {
-		return nil
+	s.dropEvents(t)
+	return t.done.Done(t.res)
+}
+
+// dropEvents gives back the task's slot of the sink, if no events went with it.
+func (s *Service) dropEvents(t *task) {
+	if t.events {
+		t.events = false
+		s.sink.Unreserve(s.WorkerIndex(t.req.Signer))
 	}
-	return t.op.Completion.Done(t.op)
 }
 
 // over reports whether the task has its final outcome.
 func (t *task) over() bool { return t.outcome >= committed }
 
-// gone reports whether nobody waits for the op any more.
-func (t *task) gone() bool { return t.op.Completion != nil && t.op.Completion.Gone() }
+// gone reports whether nobody waits for the request any more.
+func (t *task) gone() bool { return t.done.Gone() }
 
-// local reports whether the op is a client's of this node, which may be sent to another;
+// local reports whether the request is a client's of this node, which may be sent to another;
 // those of other nodes may not.
-func (t *task) local() bool { return t.op.Path == nil }
+func (t *task) local() bool { return t.path == nil }
 
-// reads reports whether the op changes nothing.
+// reads reports whether the request changes nothing.
 func (t *task) reads() bool {
-	return t.op.Kind == nonce.KindStatus || t.op.Kind == nonce.KindList
+	return t.req.Kind == nonce.KindStatus || t.req.Kind == nonce.KindList
 }

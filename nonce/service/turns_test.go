@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
 // asked is an allocate of a principal.
-func asked(by nonce.Principal, name string) *nonce.Op {
+func asked(by nonce.Principal, name string) *noncetest.Op {
 	op := allocate(name)
 	op.Principal = by
 	return op
@@ -25,7 +26,7 @@ func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 			defer open()
 			plug := n.send(asked(1, "plug"))
 			<-began
-			greedy := make([]*nonce.Op, 1000)
+			greedy := make([]*noncetest.Op, 1000)
 			for i := range greedy {
 				greedy[i] = asked(1, fmt.Sprint("s", i%40))
 			}
@@ -40,7 +41,7 @@ func TestAGreedyPrincipalHoldsUpAModestOneForOneBatch(t *testing.T) {
 				}
 				p := newPending(op)
 				p.then = func() { waited[i] = n.fig.numCommits() }
-				n.Submit(slot, op)
+				n.submit(slot, p)
 				modest = append(modest, p)
 			}
 			open()
@@ -76,7 +77,7 @@ func TestWithCallerRunsWhoIsAboveItsShareRunsItsOwn(t *testing.T) {
 		t.Fatal("refused with caller-runs")
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); n.Submit(slot, own.op) }()
+	go func() { defer close(done); n.submit(slot, own) }()
 	open()
 	<-done
 	if !own.answered() || own.wait() != "3#1" {

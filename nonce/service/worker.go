@@ -42,12 +42,12 @@ type worker struct {
 	rerouted   []*group          // groups that begin the next round at its first step again
 	generation uint64            // of the store, as of which memory is; noGeneration: memory must be compared first
 	wakers     []nonce.Waker
-	marked     time.Time   // when the batch under way was taken
-	ops        []*nonce.Op // the memory of plan
-	noReads    error       // why no more is read in this batch
-	committer  Committer   // of the performance engine; nil: this node does not have it
-	later      []Answer    // that wait for a time
-	laterTimer *time.Timer // wakes the worker for the first of them
+	marked     time.Time        // when the batch under way was taken
+	requests   []*nonce.Request // the memory of plan
+	noReads    error            // why no more is read in this batch
+	committer  Committer        // of the performance engine; nil: this node does not have it
+	later      []Answer         // that wait for a time
+	laterTimer *time.Timer      // wakes the worker for the first of them
 }
 
 // command asks a worker to take a shard, or to give it up.
@@ -62,7 +62,7 @@ type command struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.op.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
+		svc: s, index: index, slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.req.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
@@ -227,15 +227,14 @@ func (w *worker) runCommands(commands []command) {
 // finish ends a task that has its outcome. Its slot is free before the caller hears of it.
 func (w *worker) finish(t *task) {
 	if t.placed {
-		w.slots.Leave(t.op.Principal)
+		w.slots.Leave(t.req.Principal)
 		t.placed = false
 	}
-	op := t.op
-	w.svc.sayWhy(op)
-	if op.Path != nil && sentBack(op.Err) {
-		op.Path.Break(op.Err)
+	w.svc.sayWhy(t)
+	if t.path != nil && sentBack(t.res.Err) {
+		t.path.Break(t.res.Err)
 	}
-	if k := t.tell(); k != nil && (len(w.wakers) == 0 || w.wakers[len(w.wakers)-1] != k) {
+	if k := w.svc.tell(t); k != nil && (len(w.wakers) == 0 || w.wakers[len(w.wakers)-1] != k) {
 		w.wakers = append(w.wakers, k)
 	}
 }

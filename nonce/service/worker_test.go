@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"noncegate/nonce"
 	"noncegate/nonce/memstore"
+	"noncegate/nonce/noncetest"
 	"noncegate/nonce/service"
 )
 
@@ -65,7 +65,7 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 	queued := n.send(allocate(signer))
 	var ps []*pending
 	submitted := make(chan struct{})
-	own := []*nonce.Op{parse(t, "release 0#1"), allocate(signer), parse(t, "used 0#2")}
+	own := []*noncetest.Op{parse(t, "release 0#1"), allocate(signer), parse(t, "used 0#2")}
 	slot, ok := n.Reserve(signer, 0)
 	if !ok {
 		t.Fatal("caller-runs refused a slot")
@@ -76,9 +76,8 @@ func TestWithCallerRunsAFullQueueIsRunByItsCallerInOrder(t *testing.T) {
 			if i > 0 {
 				slot, _ = n.Reserve(op.Signer, 0)
 			}
-			p := newPending(op)
+			p := n.submit(slot, newPending(op))
 			ps = append(ps, p)
-			n.Submit(slot, op)
 			select {
 			case <-p.done:
 			default:
@@ -109,21 +108,17 @@ type again struct {
 	wg   sync.WaitGroup
 }
 
-func (a *again) Gone() bool { return false }
-func (a *again) Done(op *nonce.Op) nonce.Waker {
-	if a.stop.Load() {
-		a.wg.Done()
-		return nil
-	}
-	a.submit(op.Signer)
-	return nil
-}
-
 func (a *again) submit(name string) {
 	slot, _ := a.n.Reserve(name, 0)
-	op := allocate(name)
-	op.Completion = a
-	a.n.Submit(slot, op)
+	p := newPending(allocate(name))
+	p.then = func() {
+		if a.stop.Load() {
+			a.wg.Done()
+		} else {
+			a.submit(name)
+		}
+	}
+	a.n.submit(slot, p)
 }
 
 func TestWithCallerRunsACallerReturnsThoughTheQueueIsNeverEmpty(t *testing.T) {
@@ -137,7 +132,7 @@ func TestWithCallerRunsACallerReturnsThoughTheQueueIsNeverEmpty(t *testing.T) {
 	slot, _ := n.Reserve(signer, 0)
 	open()
 	p := newPending(allocate(signer))
-	n.Submit(slot, p.op)
+	n.submit(slot, p)
 	if got := p.wait(); got != "0#1" {
 		t.Errorf("got %q", got)
 	}
@@ -162,7 +157,7 @@ func TestTheWorkOfACallerThatIsGoneIsSkipped(t *testing.T) {
 				p := newPending(allocate(signer))
 				p.gone.Store(i == 1)
 				ps = append(ps, p)
-				n.Submit(slot, p.op)
+				n.submit(slot, p)
 			}
 			open()
 			if got, want := results(ps), []string{"0#1", "gone", "1#1"}; !slices.Equal(got, want) {
@@ -185,7 +180,7 @@ func TestInModeBasicACallerThatIsGoneMeanwhileIsSkipped(t *testing.T) {
 	var submitted sync.WaitGroup
 	submitted.Go(func() { n.do(allocate(signer)) })
 	<-began
-	submitted.Go(func() { n.Submit(slot, second.op) })
+	submitted.Go(func() { n.submit(slot, second) })
 	for range 1000 { // it waits for the first
 		runtime.Gosched()
 	}

@@ -34,7 +34,7 @@ type handOuts struct {
 
 var bounds = rules.Rules{DefaultHold: 5 * ttl, MaxLive: 64}
 
-func (b *handOuts) told(who string, op *nonce.Op, a *rules.Answer) {
+func (b *handOuts) told(who string, op *nonce.Request, a *rules.Answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, n := range a.Nonces {
@@ -78,12 +78,12 @@ type owner struct {
 	holder lease.Holder
 	rnd    *rand.Rand
 	term   lease.ShardTerm
-	known  *nonce.Signer // nil: it must be read
-	mine   []nonce.Op    // marks to come, of nonces it was told
+	known  *nonce.Signer   // nil: it must be read
+	mine   []nonce.Request // marks to come, of nonces it was told
 }
 
-func (o *owner) ops() []*nonce.Op {
-	ops := []*nonce.Op{{Request: nonce.Request{Kind: nonce.KindAllocate, Count: 1 + o.rnd.IntN(2), Principal: 7}}}
+func (o *owner) ops() []*nonce.Request {
+	ops := []*nonce.Request{{Kind: nonce.KindAllocate, Count: 1 + o.rnd.IntN(2), Principal: 7}}
 	if len(o.mine) > 0 {
 		mark := o.mine[0]
 		o.mine = o.mine[1:]
@@ -99,11 +99,11 @@ func (o *owner) keep(a *rules.Answer) {
 		if o.rnd.IntN(2) == 0 {
 			kind = nonce.KindMarkRecyclable
 		}
-		o.mine = append(o.mine, nonce.Op{Request: nonce.Request{Kind: kind, Nonce: n, Attempt: a.Attempts[i], Principal: 7}})
+		o.mine = append(o.mine, nonce.Request{Kind: kind, Nonce: n, Attempt: a.Attempts[i], Principal: 7})
 	}
 }
 
-func (o *owner) plan(s nonce.Signer, token int64, ops []*nonce.Op) *rules.Plan {
+func (o *owner) plan(s nonce.Signer, token int64, ops []*nonce.Request) *rules.Plan {
 	now := o.now().UnixMilli()
 	return bounds.Make(&rules.Input{Signer: s, Token: token, Now: nonce.Clock{Earliest: now, Latest: now}}, ops)
 }

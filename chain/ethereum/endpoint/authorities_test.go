@@ -78,7 +78,7 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 		},
 		"given back": func(g *gateway) {
 			g.allocate(of, "bob")
-			must(g.TB, g.Service.Do(g.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: of, Nonce: int64(authority.Nonce), Attempt: 1}}))
+			must(g.TB, g.do(&nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: of, Nonce: int64(authority.Nonce), Attempt: 1}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

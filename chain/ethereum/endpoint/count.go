@@ -107,8 +107,8 @@ func refusedBelow(sent []nonce.Sent, below int64) (list []int64) {
 // isHole reports whether the caller has the nonce of a row, and nodes refused what is recorded
 // for it.
 func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
-	op := nonce.Op{Request: nonce.Request{Principal: c.Principal()}}
-	if row.Status == nonce.Released || !op.MayMark(*row) {
+	caller := nonce.Request{Principal: c.Principal()}
+	if row.Status == nonce.Released || !caller.MayMark(*row) {
 		return false
 	}
 	if row.TxHash == (nonce.TxHash{}) {
@@ -122,8 +122,8 @@ func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
 // that the chain has not used, or the one after all. It is read from the store, whoever
 // owns the signer. One that nobody has used here yet begins at what the nodes say.
 func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
-	status := &nonce.Op{Request: nonce.Request{Kind: nonce.KindStatus, Signer: signer}}
-	if err := c.Do(status); err != nil {
+	status, err := c.Do(&nonce.Request{Kind: nonce.KindStatus, Signer: signer})
+	if err != nil {
 		return 0, err
 	}
 	sum := &status.Summary
@@ -139,10 +139,10 @@ func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string)
 	}
 	mined := e.mined(ctx, signer, account)
 	if sum.Released > 0 {
-		list := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{
+		list, err := c.Do(&nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{
 			Signer: signer, Status: nonce.Released, From: max(sum.Floor, mined), Limit: 1,
-		}}}
-		if err := c.Do(list); err != nil {
+		}})
+		if err != nil {
 			return 0, err
 		}
 		if rows := list.Page.Rows; len(rows) > 0 {

@@ -146,7 +146,7 @@ func TestATransactionWhoseGatewayDiedIsOffered(t *testing.T) {
 	sent.Nonce, sent.Hash = 2, chain.Hash{2} // one that was not recorded
 	_, err = g.Store.KeepSent(t.Context(), sent, 0, time.Hour)
 	must(t, err)
-	must(t, g.Service.Do(t.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: 1, TxHash: tx.Hash, Forwarded: true, Take: true}}))
+	must(t, g.do(&nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: 1, TxHash: tx.Hash, Forwarded: true, Take: true}))
 	must(t, g.Store.DelaySent(t.Context(), []nonce.Sent{sent}, 0))
 	wait.Until(t, "the transaction at the nodes", func() bool { return slices.Contains(g.nodes.given(), 1) })
 	wait.Until(t, "the mark", func() bool { return g.row(signer(ada), 1).Status == nonce.Consumed })
@@ -223,9 +223,9 @@ func TestWhoseBytesMayBeOnTheirWayIsNotToldToSignAnew(t *testing.T) {
 	c, raw := g.dialAs("alice"), transaction(ada, 0, "a")
 	g.nodes.says(chain.Verdict{Class: chain.Unknown})
 	c.send(raw).wantError(t, wire.CodeUnavailable, "may be on its way")
-	must(t, g.Service.Do(t.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer(ada), Count: 1}}))
+	must(t, g.do(&nonce.Request{Kind: nonce.KindAllocate, Signer: signer(ada), Count: 1}))
 	wait.Until(t, "the count to be settled with which the account began, and the repair", func() bool {
-		return g.Service.Do(t.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1, Principal: nonce.PrincipalOf("boss")}}) == nil
+		return g.do(&nonce.Request{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1, Principal: nonce.PrincipalOf("boss")}) == nil
 	})
 	r := c.send(raw)
 	r.wantError(t, wire.CodeUnavailable, "ask what became of it")
@@ -295,14 +295,14 @@ func TestWhoTakesANonceWithAnUnaccountedHoldIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := startGateway(t, func(s *setup) { s.endpoint.OfferAgain = cmp.Or(c.again, time.Hour) })
 			n := g.allocate(signer(ada), "somebody")
-			mark := nonce.Op{Request: nonce.Request{Signer: signer(ada), Nonce: n, Attempt: 1, MarkAny: true}}
+			mark := nonce.Request{Signer: signer(ada), Nonce: n, Attempt: 1, MarkAny: true}
 			used, back := mark, mark
-			used.Kind, back.Kind, back.Request.Attempt, back.Unsent = nonce.KindMarkUsed, nonce.KindMarkRecyclable, 2, true
-			must(t, g.Service.Do(t.Context(), &used))
+			used.Kind, back.Kind, back.Attempt, back.Unsent = nonce.KindMarkUsed, nonce.KindMarkRecyclable, 2, true
+			must(t, g.do(&used))
 			wait.Until(t, "the repair", func() bool {
-				return g.Service.Do(t.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1}}) == nil
+				return g.do(&nonce.Request{Kind: nonce.KindRepair, Signer: signer(ada), Nonce: -1}) == nil
 			})
-			must(t, g.Service.Do(t.Context(), &back))
+			must(t, g.do(&back))
 			verdicts := make(chan chain.Verdict, 1)
 			verdicts <- c.first
 			g.nodes.saysBy(func(chain.Tx) chain.Verdict {

@@ -16,11 +16,11 @@ func (s *sending) row(signer string, n int64) (row nonce.Row, there bool, err *w
 }
 
 func (e *Endpoint) row(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}}
-	if err := c.Do(op); err != nil {
+	r, err := c.Do(&nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
+	if err != nil {
 		return nonce.Row{}, false, err
 	}
-	if rows := op.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
+	if rows := r.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
 		return rows[0], true, nil
 	}
 	return nonce.Row{}, false, nil

@@ -141,14 +141,19 @@ func (g *gateway) wantRow(signer string, n int64, status nonce.Status, tx chain.
 	}
 }
 
+// do runs a request beside the endpoint.
+func (g *gateway) do(q *nonce.Request) error {
+	_, err := g.Service.Do(g.Context(), q)
+	return err
+}
+
 // allocate hands out the next nonce to a principal, beside the endpoint.
 func (g *gateway) allocate(signer, principal string) int64 {
 	g.Helper()
 	for began := time.Now(); ; {
-		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)}}
-		err := g.Service.Do(g.Context(), op)
+		got, err := g.Service.Do(g.Context(), &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)})
 		if err == nil {
-			return op.Nonces[0]
+			return got.Nonces[0]
 		}
 		if !errors.Is(err, nonce.ErrChainUnknown) || time.Since(began) > patience {
 			g.Fatal(err)

@@ -33,7 +33,7 @@ const (
 // Owner says which shards this node has, and runs ops. service.Service is one.
 type Owner interface {
 	OwnedShards() []int
-	Do(ctx context.Context, op *nonce.Op) error
+	Do(ctx context.Context, q *nonce.Request) (nonce.Result, error)
 }
 
 // Offerer offers transactions to the nodes again whose outcome is not known, as long as their
@@ -180,11 +180,11 @@ func (o *Offerer) open(ctx context.Context, e *Endpoint, t *nonce.Sent, mined in
 func (o *Offerer) row(ctx context.Context, signer string, n int64) (nonce.Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}}
-	if err := o.owner.Do(ctx, op); err != nil {
+	r, err := o.owner.Do(ctx, &nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
+	if err != nil {
 		return nonce.Row{}, err
 	}
-	if rows := op.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
+	if rows := r.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
 		return rows[0], nil
 	}
 	return nonce.Row{}, nil
@@ -226,7 +226,7 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, row *no
 func (o *Offerer) used(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
-	err := o.owner.Do(ctx, &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true}})
+	_, err := o.owner.Do(ctx, &nonce.Request{Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true})
 	if err != nil {
 		e.seldom.notMarked.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends", "signer", t.Signer, "nonce", t.Nonce, "error", err)
 	}

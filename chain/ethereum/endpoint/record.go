@@ -26,17 +26,17 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 	last := false
 	for tries := 1; ; tries++ {
 		changed := s.line.changed()
-		op := s.recordOp()
-		err := s.call.Do(op)
+		mark := s.mark()
+		r, err := s.call.Do(mark)
 		if err == nil {
-			if s.attempt = op.Result.Attempt; len(op.Earlier) > 0 {
-				s.earlier = op.Earlier[0]
+			if s.attempt = r.Attempt; len(r.Earlier) > 0 {
+				s.earlier = r.Earlier[0]
 			}
-			s.old = op.Status == nonce.Consumed && op.Replaced == nonce.TxHash{}
+			s.old = r.Status == nonce.Consumed && r.Replaced == nonce.TxHash{}
 			s.line.tell()
 			return nil
 		}
-		when := s.retryable(ctx, err, op.Take)
+		when := s.retryable(ctx, err, mark.Take)
 		switch {
 		case when == retryCount:
 			if counted == nil {
@@ -183,6 +183,10 @@ func find(sent []nonce.Sent, n int64, hash nonce.TxHash) *nonce.Sent {
 	return nil
 }
 
-func (s *sending) recordOp() *nonce.Op {
-	return &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true, Over: s.over, Take: s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer), MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen()}}
+// mark is the request that records the transaction before it is sent.
+func (s *sending) mark() *nonce.Request {
+	return &nonce.Request{
+		Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true, Over: s.over,
+		Take: s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer), MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
+	}
 }

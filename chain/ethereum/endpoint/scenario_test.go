@@ -113,12 +113,12 @@ func (s *scene) step(command string, args []string) (shown []string) {
 	case "allocate":
 		return []string{fmt.Sprint(s.allocate(signer(ada), who))}
 	case "release":
-		must(s.TB, s.Service.Do(s.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: signer(ada), Nonce: integer(text), Attempt: 1}}))
+		must(s.TB, s.gateway.do(&nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: signer(ada), Nonce: integer(text), Attempt: 1}))
 	case "marked": // without a hash
-		must(s.TB, s.Service.Do(s.Context(), &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: signer(ada), Nonce: integer(text), Attempt: 1}}))
+		must(s.TB, s.gateway.do(&nonce.Request{Kind: nonce.KindMarkUsed, Signer: signer(ada), Nonce: integer(text), Attempt: 1}))
 	case "signed": // by another gateway, which may have sent it
-		op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: integer(rest[0]), TxHash: hashOf(s.transaction(rest)), Forwarded: true}}
-		must(s.TB, s.Service.Do(s.Context(), op))
+		op := &nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: integer(rest[0]), TxHash: hashOf(s.transaction(rest)), Forwarded: true}
+		must(s.TB, s.gateway.do(op))
 	case "says":
 		v, counted := s.verdict(rest)
 		s.nodes.saysBy(func(chain.Tx) chain.Verdict {

@@ -161,33 +161,33 @@ func (s *sending) unsend() {
 // used says that the nonce is used: a node has the transaction. Where that cannot be said now,
 // the record stands, and the hash in it says so when the hold ends.
 func (s *sending) used() {
-	s.follow(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkUsed, Attempt: s.attempt, TxHash: s.tx.Hash}})
+	s.follow(&nonce.Request{Kind: nonce.KindMarkUsed, Attempt: s.attempt, TxHash: s.tx.Hash})
 }
 
 // giveBack gives the nonce back, and reports whether it is: not if another gateway may have left
 // the transaction with a node.
 func (s *sending) giveBack(why string) bool {
-	op := &nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: reason(why)}}
-	s.follow(op)
-	return op.Status == nonce.Released
+	r := s.follow(&nonce.Request{Kind: nonce.KindMarkRecyclable, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: reason(why)})
+	return r.Status == nonce.Released
 }
 
 // keepHold takes the transaction out of the record, and leaves the hold with its sender.
 func (s *sending) keepHold(why string) {
-	s.follow(&nonce.Op{Request: nonce.Request{Kind: nonce.KindMarkRecyclable, Keep: true, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: why}})
+	s.follow(&nonce.Request{Kind: nonce.KindMarkRecyclable, Keep: true, Attempt: s.attempt, TxHash: s.tx.Hash, Reason: why})
 }
 
-func (s *sending) follow(op *nonce.Op) {
-	op.Signer, op.Nonce, op.Forwarded, op.MarkAny = s.signer, s.tx.Nonce, op.Kind == nonce.KindMarkRecyclable, s.call.May(access.RightMarkAny, s.signer)
-	err := s.call.Finish(op)
-	if err != nil && err.Code == wire.CodeConflict && op.Kind == nonce.KindMarkRecyclable {
-		return // a try before may have left it somewhere, so that it is used
+func (s *sending) follow(mark *nonce.Request) nonce.Result {
+	mark.Signer, mark.Nonce, mark.Forwarded, mark.MarkAny = s.signer, s.tx.Nonce, mark.Kind == nonce.KindMarkRecyclable, s.call.May(access.RightMarkAny, s.signer)
+	r, err := s.call.Finish(mark)
+	if err != nil && err.Code == wire.CodeConflict && mark.Kind == nonce.KindMarkRecyclable {
+		return r // a try before may have left it somewhere, so that it is used
 	}
 	if err != nil {
 		s.e.metrics.loose.Inc()
 		s.e.seldom.loose.warn(s.e.log, "a transaction was sent, and what became of it was not recorded; it is when its hold ends",
-			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", op.Kind.String(), "error", err)
+			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", mark.Kind.String(), "error", err)
 	}
+	return r
 }
 
 // reason is what a node said, as the reason of a nonce that was given back.
