@@ -300,7 +300,7 @@ type InfoResult struct {
 	Engine      string     `json:"engine"` // EnginePerformance: every signer has it
 	Store       string     `json:"store"`  // sqlite or postgres
 	Mode        string     `json:"mode"`
-	Redis       string     `json:"redis,omitempty"`            // server or cluster; "": none
+	Redis       string     `json:"redis,omitempty"`            // server; "": none
 	EngineState string     `json:"engineState,omitempty"`      // of the cluster between its engines; "": there is one engine only
 	Generation  int64      `json:"engineGeneration,omitempty"` // of that state: it rises with each change
 	Limits      Limits     `json:"limits"`

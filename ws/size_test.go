@@ -247,7 +247,7 @@ func TestStatisticsAndDescriptionFitTheirReservation(t *testing.T) {
 	wantWithin(t, "stats", reply, largeReplyBytes)
 	host := strings.Repeat("h", 253) + ":65535"
 	info := wire.InfoResult{Node: host, Incarnation: widest, Version: strings.Repeat("v", 200), Engine: wire.EnginePerformance, Store: "postgres", Mode: "worker-queue",
-		Redis: "cluster", EngineState: "DRAIN_AND_SYNC", Generation: widest,
+		Redis: "server", EngineState: "DRAIN_AND_SYNC", Generation: widest,
 		Limits: wire.Limits{MaxCount: widest, MaxBatch: widest, MaxMessageBytes: widest, MaxInflight: widest, MaxHolds: widest,
 			MinHoldMs: widest, MaxHoldMs: widest, DefaultHoldMs: widest, MaxListLimit: widest}}
 	reply, err = wire.AppendResult(nil, nil, &info)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"noncegate/internal/redisdb"
@@ -179,8 +178,8 @@ func (a *app) switchLogs(ctx context.Context, to performance.State, dryRun bool)
 	r := switchReport{From: from, To: to, DryRun: dryRun}
 	fast := to == performance.Performance
 	if fast {
-		notes, err := a.checkRedis(ctx)
-		check := engineCheck{Name: "redis", OK: err == nil, Text: strings.Join(notes, "; ")}
+		facts, err := a.redis.Check(ctx)
+		check := engineCheck{Name: "redis", OK: err == nil, Text: redisNote(&facts)}
 		if err != nil {
 			check.Text = sentenceOf(err)
 		}
@@ -221,19 +220,6 @@ func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error)
 		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
 	}
 	return r, err
-}
-
-// checkRedis looks at Redis before the performance engine is entered.
-func (a *app) checkRedis(ctx context.Context) ([]string, error) {
-	facts, err := a.redis.Check(ctx)
-	if err != nil {
-		return nil, err
-	}
-	notes := make([]string, 0, len(facts.Servers))
-	for i := range facts.Servers {
-		notes = append(notes, redisNote(&facts.Servers[i]))
-	}
-	return notes, nil
 }
 
 // redisNote is what an operator should know of one server.

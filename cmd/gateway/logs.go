@@ -43,7 +43,7 @@ func (a *app) openEngine(ctx context.Context) (service.Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineOpenTime)
 	defer cancel()
-	log, err := redislog.Open(ctx, a.redis, id())
+	log, err := redislog.Open(ctx, a.redis.Client(), id())
 	if err != nil {
 		return nil, settingErrorf("redis", "cannot be used: %s", sentenceOf(err))
 	}

@@ -51,11 +51,8 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 
 // redisKind is what gateway_info says of Redis.
 func (a *app) redisKind() string {
-	switch {
-	case a.redis == nil:
+	if a.redis == nil {
 		return ""
-	case a.redis.Facts().Cluster:
-		return "cluster"
 	}
 	return "server"
 }

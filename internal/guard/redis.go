@@ -29,21 +29,21 @@ return redis.call('DEL', KEYS[1])`)
 
 // Redis keeps the locks in Redis, for all nodes that use it.
 type Redis struct {
-	client redis.UniversalClient
+	client *redis.Client
 	prefix string
 }
 
 var _ Locks = (*Redis)(nil)
 
-// NewRedis keeps locks with a client, which stays the caller's. cluster is a word that
+// NewRedis keeps locks with a client, which stays the caller's. fleet is a word that
 // all nodes over one store have, and no others that use this Redis. For Run to end in
 // time the client must have ContextTimeoutEnabled; it had better not retry
 // (MaxRetries -1), although a step that ran twice does no harm.
-func NewRedis(client redis.UniversalClient, cluster string) *Redis {
-	return &Redis{client, redisPrefix + cluster + ":"}
+func NewRedis(client *redis.Client, fleet string) *Redis {
+	return &Redis{client, redisPrefix + fleet + ":"}
 }
 
-// Run implements Locks with one pipeline: on a cluster one for each of its nodes.
+// Run implements Locks with one pipeline.
 // The scripts travel as they are, because a pipeline cannot go back for one that a
 // server has not seen yet.
 func (r *Redis) Run(ctx context.Context, steps []Step) {

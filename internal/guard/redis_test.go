@@ -2,15 +2,10 @@ package guard
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"noncegate/test/lab/expect"
-	"noncegate/test/lab/redistest"
 )
 
 // run does one step with the locks.
@@ -97,34 +92,4 @@ func (r *rig) again(key string) {
 			r.Fatalf("never again: %+v", c.lock)
 		}
 	}
-}
-
-// One server that has all slots speaks as three do; a pipeline to more is the client
-// library's.
-func TestLocksAreKeptInACluster(t *testing.T) {
-	s, err := redistest.Start("cluster-enabled yes")
-	expect.Must(t, err)
-	t.Cleanup(func() { _ = s.Close() })
-	alone := client(t, s)
-	expect.Must(t, alone.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	for began := time.Now(); !strings.Contains(alone.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); {
-		if time.Since(began) > patience {
-			t.Fatal("the cluster does not become one")
-		}
-	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{s.Addr()}, Password: alone.Options().Password, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
-	})
-	t.Cleanup(func() { _ = cluster.Close() })
-	r := start(t, NewRedis(cluster, "test"))
-	var calls []*call
-	for i := range 50 {
-		calls = append(calls, r.ask(fmt.Sprint("k", i), time.Minute, false))
-	}
-	for _, c := range calls {
-		r.want(c, Granted)
-		r.take(c.lock.Key, time.Minute, Taken)
-		r.end(c)
-	}
-	r.counted(map[string]float64{"released_total": 50})
 }

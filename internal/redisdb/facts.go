@@ -5,12 +5,6 @@ import (
 	"strings"
 )
 
-// Facts are what a Redis said of itself.
-type Facts struct {
-	Cluster bool
-	Servers []Server // the masters, sorted by address; one where there is no cluster
-}
-
 // Server is what one server said of itself. RunID is another one after each start;
 // ReplicationID stays with the data through a planned failover, and is another one
 // after a restart without data, or where a replica was promoted.
@@ -49,7 +43,7 @@ func parseInfo(text string) Server {
 	}
 }
 
-// oldest is the first version with sharded publish and subscribe.
+// oldest is the first version that is supported.
 const oldest = "7.0"
 
 // tooOld reports whether a version is below oldest, or none at all.

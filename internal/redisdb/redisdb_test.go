@@ -67,23 +67,21 @@ func start(t *testing.T, settings ...string) *redistest.Server {
 
 func TestAWrongAddressIsSaidWithoutShowingIt(t *testing.T) {
 	for address, want := range map[string]error{
-		"":                                                    errScheme,
-		"localhost:6379":                                      errScheme,
-		"http://:secret@localhost":                            errScheme,
-		"redis+sentinel://:secret@a,b":                        errScheme,
-		"redis://":                                            errForm,
-		"redis://:secret%@localhost":                          errForm,
-		"redis://:secret@localhost:notaport":                  errForm,
-		"redis://:secret@localhost/notanumber":                errForm,
-		"redis://:secret@localhost/1/2":                       errForm,
-		"unix://":                                             errForm,
-		"redis+cluster://:secret@":                            errForm,
-		"redis://:secret@localhost?max_retries=3":             errUnknown,
-		"redis://:secret@localhost?dial_timeout=0":            errTimes,
-		"redis://:secret@localhost?read_timeout=1h":           errTimes,
-		"redis://:secret@localhost?pool_size=100000":          errPool,
-		"redis+cluster://:secret@a:1,b:2?db=1":                errCluster,
-		"redis+cluster://:secret@a:1,b:2?route_randomly=true": errUnknown,
+		"":                                           errScheme,
+		"localhost:6379":                             errScheme,
+		"http://:secret@localhost":                   errScheme,
+		"redis+sentinel://:secret@a,b":               errScheme,
+		"redis+cluster://:secret@a:1,b:2":            errScheme,
+		"redis://":                                   errForm,
+		"redis://:secret%@localhost":                 errForm,
+		"redis://:secret@localhost:notaport":         errForm,
+		"redis://:secret@localhost/notanumber":       errForm,
+		"redis://:secret@localhost/1/2":              errForm,
+		"unix://":                                    errForm,
+		"redis://:secret@localhost?max_retries=3":    errUnknown,
+		"redis://:secret@localhost?dial_timeout=0":   errTimes,
+		"redis://:secret@localhost?read_timeout=1h":  errTimes,
+		"redis://:secret@localhost?pool_size=100000": errPool,
 	} {
 		if err := CheckURL(address); !errors.Is(err, want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %v", address, err, want)
@@ -92,19 +90,12 @@ func TestAWrongAddressIsSaidWithoutShowingIt(t *testing.T) {
 }
 
 func TestAnAddressIsUnderstood(t *testing.T) {
-	one, _, err := parse("rediss://user:p%40ss@cache.internal:7000/3?read_timeout=300ms&pool_size=5")
+	one, err := parse("rediss://user:p%40ss@cache.internal:7000/3?read_timeout=300ms&pool_size=5")
 	if err != nil || one.Addr != "cache.internal:7000" || one.Username != "user" || one.Password != "p@ss" || one.DB != 3 || one.TLSConfig == nil ||
 		one.TLSConfig.ServerName != "cache.internal" || one.ReadTimeout != 300*time.Millisecond || one.MaxActiveConns != 5 || one.DialTimeout != defaultTimeout {
 		t.Errorf("%+v, %v", one, err)
 	}
-	_, many, err := parse("redis+cluster://user:p%40ss@a:1,b:2,[::1]:3")
-	if err != nil || fmt.Sprint(many.Addrs) != "[a:1 b:2 [::1]:3]" || many.Username != "user" || many.Password != "p@ss" || many.TLSConfig != nil {
-		t.Errorf("%+v, %v", many, err)
-	}
-	if _, many, err = parse("rediss+cluster://a:1,b:2"); err != nil || many.TLSConfig == nil || len(many.Addrs) != 2 {
-		t.Errorf("%+v, %v", many, err)
-	}
-	if one, _, err = parse("unix:///run/redis.sock?db=2"); err != nil || one.Addr != "/run/redis.sock" || one.Network != "unix" || one.DB != 2 {
+	if one, err = parse("unix:///run/redis.sock?db=2"); err != nil || one.Addr != "/run/redis.sock" || one.Network != "unix" || one.DB != 2 {
 		t.Errorf("%+v, %v", one, err)
 	}
 }
@@ -115,10 +106,11 @@ func TestAServerIsCheckedAndItsFactsAreLogged(t *testing.T) {
 		db, err := Open(testContext(t), address, slog.New(slog.NewTextHandler(&log, nil)))
 		expect.Must(t, err)
 		defer db.Close()
-		s := db.Facts().Servers[0]
+		s, err := db.Check(testContext(t))
+		expect.Must(t, err)
 		if len(s.RunID) != 40 || len(s.ReplicationID) != 40 || s.Role != "master" || !strings.HasPrefix(s.Version, "7.") && !strings.HasPrefix(s.Version, "8.") ||
-			!s.AOF || s.Fsync != "everysec" || s.Replicas != 0 || s.Policy != "noeviction" || db.Facts().Cluster {
-			t.Errorf("facts %+v", db.Facts())
+			!s.AOF || s.Fsync != "everysec" || s.Replicas != 0 || s.Policy != "noeviction" {
+			t.Errorf("facts %+v", s)
 		}
 		if u, _ := url.Parse(address); !strings.Contains(log.String(), s.RunID) || strings.Contains(log.String(), password(u)) {
 			t.Errorf("logged: %s", log.String())
@@ -138,7 +130,7 @@ func TestARedisThatDoesNotAnswerIsAway(t *testing.T) {
 	gone := start(t)
 	expect.Must(t, gone.Stop())
 	for _, address := range []string{
-		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "redis+cluster://:secret@" + gone.Addr() + ",127.0.0.1:1", "unix:///nowhere",
+		gone.URL(), "redis://:secret@" + l.Addr().String() + "?read_timeout=50ms", "unix:///nowhere",
 	} {
 		if err := refusal(t, address); !errors.Is(err, errAway) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want that it is away", err)
@@ -151,7 +143,6 @@ func TestAWrongPasswordIsSaidAndNotShown(t *testing.T) {
 		"redis://:secret@" + server.Addr():     "refuses the user or password",
 		"redis://bob:secret@" + server.Addr():  "refuses the user or password",
 		"redis://" + server.Addr():             "wants a password",
-		"redis+cluster://:x@" + server.Addr():  "refuses the user or password",
 		"redis://:secret@" + old(t, "no auth"): "refuses the user or password",
 	} {
 		if err := refusal(t, address); !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || errors.Is(err, errAway) {
@@ -223,9 +214,7 @@ func TestWhatWouldLoseOrRefuseWritesIsRefused(t *testing.T) {
 		"redis://" + old(t, ""): `is Redis "6.2.14": 7.0 is the oldest version`,
 		replica.URL():           "is a read-only replica",
 		start(t, "maxmemory 100mb", "maxmemory-policy volatile-lru").URL(): `the maxmemory-policy "volatile-lru"`,
-		member.URL(): "starts with redis+cluster://",
-		strings.Replace(server.URL()[:len(server.URL())-2], "redis://", "redis+cluster://", 1): "starts with redis://",
-		strings.Replace(member.URL()[:len(member.URL())-2], "redis://", "redis+cluster://", 1): "0 of 16384 slots",
+		member.URL(): "belongs to a Redis Cluster",
 	} {
 		if err := refusal(t, address); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -233,94 +222,24 @@ func TestWhatWouldLoseOrRefuseWritesIsRefused(t *testing.T) {
 	}
 }
 
-func TestOfAClusterEveryMasterIsChecked(t *testing.T) {
-	c, err := redistest.StartCluster(3)
-	expect.Must(t, err)
-	defer c.Close()
-	ctx := testContext(t)
-	db := open(t, c.URL())
-	if f := db.Facts(); !f.Cluster || len(f.Servers) != 3 || f.Servers[0].Addr >= f.Servers[2].Addr || f.Servers[1].RunID == f.Servers[2].RunID {
-		t.Errorf("facts %+v", f)
-	}
-	found := make(map[string]bool)
-	for i := range 50 {
-		m, err := db.Master(ctx, strconv.Itoa(i))
-		expect.Must(t, err)
-		found[m.Options().Addr] = true
-	}
-	if len(found) != 3 {
-		t.Errorf("keys are at %v", found)
-	}
-	m, err := db.Master(ctx, "x")
-	expect.Must(t, err)
-	expect.Must(t, m.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
-	if _, err := db.Check(ctx); err == nil || !strings.Contains(err.Error(), m.Options().Addr+" has the maxmemory-policy") {
-		t.Errorf("%v, want that one evicts", err)
-	}
-}
-
 // TestACommandWithoutAnAnswerIsNotSentAgain: it may have run.
 func TestACommandWithoutAnAnswerIsNotSentAgain(t *testing.T) {
-	c, err := redistest.StartCluster(1)
-	expect.Must(t, err)
-	defer c.Close()
 	ctx := testContext(t)
-	for address, s := range map[string]*redistest.Server{server.URL(): server, c.URL(): c.Servers[0]} {
-		db := open(t, address+"?read_timeout=2s")
-		client := db.Client()
-		expect.Must(t, client.Set(ctx, "n", 0, 0).Err())
-		spare(t, db, "n") // over which it could be sent again
-		expect.Must(t, s.Pause())
-		var said redis.Error
-		if err := client.Incr(ctx, "n").Err(); err == nil || errors.As(err, &said) {
-			t.Errorf("a paused server: %v, want that it is unknown", err)
-		}
-		expect.Must(t, s.Resume())
-		if n, err := client.Get(ctx, "n").Int(); n > 1 || err != nil {
-			t.Errorf("counted %d times, %v", n, err)
-		}
-	}
-}
-
-// spare opens connections to the key's server for the pool to keep.
-func spare(t *testing.T, db *DB, key string) {
-	t.Helper()
-	m, err := db.Master(t.Context(), key)
-	expect.Must(t, err)
-	for range 5 {
-		c := m.Conn()
+	db := open(t, server.URL()+"?read_timeout=2s")
+	client := db.Client()
+	expect.Must(t, client.Set(ctx, "n", 0, 0).Err())
+	for range 5 { // connections for the pool to keep, over which it could be sent again
+		c := client.Conn()
 		defer c.Close()
-		expect.Must(t, c.Ping(t.Context()).Err())
+		expect.Must(t, c.Ping(ctx).Err())
 	}
-}
-
-func TestAMovedSlotIsSaidAndFoundAtTheNextTry(t *testing.T) {
-	c, err := redistest.StartCluster(3)
-	expect.Must(t, err)
-	defer c.Close()
-	ctx := testContext(t)
-	db := open(t, c.URL()+"?dial_timeout=20s&read_timeout=20s&write_timeout=20s") // the servers may be busy with the move
-	const key = "moving"
-	if err := db.Client().Get(ctx, key).Err(); !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
+	expect.Must(t, server.Pause())
+	var said redis.Error
+	if err := client.Incr(ctx, "n").Err(); err == nil || errors.As(err, &said) {
+		t.Errorf("a paused server: %v, want that it is unknown", err)
 	}
-	slot, err := db.Client().ClusterKeySlot(ctx, key).Result()
-	expect.Must(t, err)
-	from, err := c.Owner(ctx, int(slot))
-	expect.Must(t, err)
-	expect.Must(t, c.Move(ctx, int(slot), from, (from+1)%3))
-	moved := false
-	for {
-		err := db.Client().Incr(ctx, key).Err()
-		if err == nil {
-			break
-		}
-		if !strings.HasPrefix(err.Error(), "MOVED ") {
-			t.Fatal(err)
-		}
-		moved = true
-	}
-	if n, _ := db.Client().Get(ctx, key).Int(); n != 1 || !moved {
-		t.Errorf("counted %d times; the move was said: %t", n, moved)
+	expect.Must(t, server.Resume())
+	if n, err := client.Get(ctx, "n").Int(); n > 1 || err != nil {
+		t.Errorf("counted %d times, %v", n, err)
 	}
 }

@@ -4,75 +4,26 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"noncegate/nonce"
 )
 
-// Append implements nonce.ShardLog. It is one round trip a server: one script for all shards
-// with a record and one for those that are only compared, or on a cluster, where a script has
-// one slot, one a shard, and then the question who the server is. The servers of a cluster are asked side by side.
+// Append implements nonce.ShardLog. It is one round trip: one script for all shards with a record and one
+// for those that are only compared, and then the question who the server is.
 func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
-	errs := make([]error, len(items))
-	servers := l.byServer(ctx, len(items), func(i int) int { return items[i].Fence.Shard }, func(i int, err error) { errs[i] = err })
-	var all sync.WaitGroup
-	for server, places := range servers {
-		if len(servers) == 1 {
-			l.appendTo(ctx, server, items, places, errs)
-			continue
-		}
-		all.Go(func() { l.appendTo(ctx, server, items, places, errs) })
-	}
-	all.Wait()
-	return errs
-}
-
-// call is one run of a script, for some of the items.
-type call struct {
-	script *script
-	places []int
-	keys   []string
-	args   []any
-	cmd    *redis.Cmd
-	server string // who ran it
-	err    error  // of the question who that is
-}
-
-func (l *Log) calls(items []nonce.LogAppend, places []int) (out []*call) {
-	last := make(map[*script]*call, 2)
-	for _, at := range places {
-		f, r := &items[at].Fence, items[at].Record
-		script := appendScript
-		if r == nil {
-			script = compareScript
-		}
-		c := last[script]
-		if c == nil || l.db.Facts().Cluster {
-			c = &call{script: script, keys: make([]string, 0, 2*len(places)), args: make([]any, 0, 4*len(places))}
-			last[script], out = c, append(out, c)
-		}
-		c.places, c.keys, c.args = append(c.places, at), append(c.keys, l.keys(f.Shard)...), append(c.args, fenceText(f, f.Head))
-		if r != nil {
-			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
-		}
-	}
-	return out
-}
-
-// appendTo adds the records of one server, and says of each what became of it.
-func (l *Log) appendTo(ctx context.Context, server *redis.Client, items []nonce.LogAppend, places []int, errs []error) {
-	calls := l.calls(items, places)
-	appendOnce(ctx, server, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
+	calls := l.calls(items)
+	l.appendOnce(ctx, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
 		return p.EvalSha(ctx, c.script.sha, c.keys, c.args...)
 	})
 	again := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !unknownScript(c.cmd.Err()) })
 	if len(again) > 0 {
-		appendOnce(ctx, server, again, func(p redis.Pipeliner, c *call) *redis.Cmd {
+		l.appendOnce(ctx, again, func(p redis.Pipeliner, c *call) *redis.Cmd {
 			return p.Eval(ctx, c.script.text, c.keys, c.args...)
 		})
 	}
+	errs := make([]error, len(items))
 	for _, c := range calls {
 		said, failed := c.cmd.Slice()
 		for j, at := range c.places {
@@ -91,11 +42,44 @@ func (l *Log) appendTo(ctx context.Context, server *redis.Client, items []nonce.
 			}
 		}
 	}
+	return errs
+}
+
+// call is one run of a script, for some of the items.
+type call struct {
+	script *script
+	places []int
+	keys   []string
+	args   []any
+	cmd    *redis.Cmd
+	server string // who ran it
+	err    error  // of the question who that is
+}
+
+func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
+	last := make(map[*script]*call, 2)
+	for at := range items {
+		f, r := &items[at].Fence, items[at].Record
+		script := appendScript
+		if r == nil {
+			script = compareScript
+		}
+		c := last[script]
+		if c == nil {
+			c = &call{script: script, keys: make([]string, 0, 2*len(items)), args: make([]any, 0, 4*len(items))}
+			last[script], out = c, append(out, c)
+		}
+		c.places, c.keys, c.args = append(c.places, at), append(c.keys, l.keys(f.Shard)...), append(c.args, fenceText(f, f.Head))
+		if r != nil {
+			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
+		}
+	}
+	return out
 }
 
 // appendOnce sends all calls and the question who the server is.
-func appendOnce(ctx context.Context, server *redis.Client, calls []*call, queue func(redis.Pipeliner, *call) *redis.Cmd) {
-	pipe := server.Pipeline()
+func (l *Log) appendOnce(ctx context.Context, calls []*call, queue func(redis.Pipeliner, *call) *redis.Cmd) {
+	pipe := l.redis.Pipeline()
 	for _, c := range calls {
 		c.cmd = queue(pipe, c)
 	}

@@ -1,5 +1,5 @@
 // Package redislog keeps the log of each shard, from which the performance engine answers, in
-// a Redis or a Redis Cluster.
+// a Redis server.
 //
 // Each shard has two keys under one hash tag: its fence, a text of token, try and head, and a
 // stream of records, whose ids are their numbers. Each change is one Lua script that compares
@@ -12,8 +12,7 @@
 // does not notice a server that is set back without changing its identity (a snapshot of its
 // machine, DEBUG RELOAD, keys restored by hand, a proxy that hides the run id).
 //
-// Append on a cluster uses one goroutine a server and waits for them; nothing else starts one.
-// There are no locks. A Log may be used by many.
+// It starts no goroutine and has no locks. A Log may be used by many.
 //
 // Where to begin reading: log.go (the calls), append.go, lua/ (the scripts).
 package redislog
@@ -31,7 +30,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"noncegate/internal/redisdb"
 	"noncegate/nonce"
 )
 
@@ -39,7 +37,7 @@ var _ nonce.ShardLog = (*Log)(nil)
 
 // Log is the logs of all shards of one database.
 type Log struct {
-	db     *redisdb.DB
+	redis  *redis.Client
 	prefix string
 }
 
@@ -48,11 +46,7 @@ const databaseKey = "noncegate:logs-of"
 
 // Open uses a Redis for the logs of a database, which database names. The Redis is the caller's
 // to close. A Redis that has the logs of another database is refused.
-func Open(ctx context.Context, db *redisdb.DB, database string) (*Log, error) {
-	c, err := db.Master(ctx, databaseKey)
-	if err != nil {
-		return nil, err
-	}
+func Open(ctx context.Context, c *redis.Client, database string) (*Log, error) {
 	found, err := c.Get(ctx, databaseKey).Result()
 	if errors.Is(err, redis.Nil) { // a Redis without memory takes no write, and opens if it has the key
 		if err := c.SetNX(ctx, databaseKey, database, 0).Err(); err != nil {
@@ -66,7 +60,7 @@ func Open(ctx context.Context, db *redisdb.DB, database string) (*Log, error) {
 	case found != database:
 		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): use a Redis of its own, or, if that database is no more, delete the key %s", found, database, databaseKey)
 	}
-	return &Log{db: db, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(database) + "/"}, nil
+	return &Log{redis: c, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(database) + "/"}, nil
 }
 
 type script struct{ text, sha string }
@@ -109,15 +103,6 @@ func (l *Log) keys(shard int) []string {
 	return []string{tag + "fence", tag + "log"}
 }
 
-// master is the server of a shard's log.
-func (l *Log) master(ctx context.Context, shard int) (*redis.Client, error) {
-	c, err := l.db.Master(ctx, l.keys(shard)[0])
-	if err != nil {
-		return nil, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
-	}
-	return c, nil
-}
-
 // asker is a client or one connection of it.
 type asker interface {
 	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
@@ -137,7 +122,7 @@ func (s *script) run(ctx context.Context, c asker, keys []string, args ...any) (
 func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // refusals are answers of a server that ran nothing.
-var refusals = []string{"NOSCRIPT", "OOM", "READONLY", "LOADING", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOPERM", "NOAUTH", "BUSY", "NOREPLICAS", "MISCONF"}
+var refusals = []string{"NOSCRIPT", "OOM", "READONLY", "LOADING", "MASTERDOWN", "NOPERM", "NOAUTH", "BUSY", "NOREPLICAS", "MISCONF"}
 
 // wrap says of an error whether anything may have happened.
 func wrap(err error) error {
@@ -227,11 +212,7 @@ func otherFence(believed *nonce.LogFence, found string) error {
 // Begin implements nonce.ShardLog.
 func (l *Log) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence, error) {
 	f := nonce.LogFence{Shard: shard, Token: token}
-	c, err := l.master(ctx, shard)
-	if err != nil {
-		return f, err
-	}
-	one := c.Conn()
+	one := l.redis.Conn()
 	defer one.Close()
 	got, err := beginScript.run(ctx, one, l.keys(shard), token)
 	if err != nil {
@@ -246,11 +227,7 @@ func (l *Log) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence
 
 // Raise implements nonce.ShardLog.
 func (l *Log) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, error) {
-	c, err := l.master(ctx, of.Shard)
-	if err != nil {
-		return of, err
-	}
-	one := c.Conn()
+	one := l.redis.Conn()
 	defer one.Close()
 	return l.enter(ctx, one, of, "raise")
 }
@@ -291,11 +268,7 @@ const readAtATime = 256
 // Enter implements nonce.ShardLog. Once the token is in nobody else adds a record, so they
 // are read piece by piece, and the server is asked who it is before and after.
 func (l *Log) Enter(ctx context.Context, of nonce.LogFence) (nonce.LogFence, []nonce.LogRecord, error) {
-	c, err := l.master(ctx, of.Shard)
-	if err != nil {
-		return of, nil, err
-	}
-	one := c.Conn()
+	one := l.redis.Conn()
 	defer one.Close()
 	f, err := l.enter(ctx, one, of, "enter")
 	if err != nil {
@@ -339,11 +312,7 @@ func (l *Log) records(ctx context.Context, one *redis.Conn, shard int) (all []no
 // Read implements nonce.ShardLog.
 func (l *Log) Read(ctx context.Context, shard int) (nonce.LogFence, []nonce.LogRecord, error) {
 	f := nonce.LogFence{Shard: shard}
-	c, err := l.master(ctx, shard)
-	if err != nil {
-		return f, nil, err
-	}
-	one := c.Conn()
+	one := l.redis.Conn()
 	defer one.Close()
 	found, err := one.Get(ctx, l.keys(shard)[0]).Result()
 	if errors.Is(err, redis.Nil) {
@@ -380,44 +349,24 @@ func complete(of *nonce.LogFence, head int64, all []nonce.LogRecord) error {
 
 // Reach implements nonce.ShardLog.
 func (l *Log) Reach(ctx context.Context, shard int, accepted string) error {
-	c, err := l.master(ctx, shard)
-	if err != nil {
-		return err
-	}
-	return l.same(ctx, c, accepted)
+	return l.same(ctx, l.redis, accepted)
 }
 
 // Trim implements nonce.ShardLog.
 func (l *Log) Trim(ctx context.Context, logs []nonce.LogFence) error {
+	pipe := l.redis.Pipeline()
+	cmds := make([]*redis.Cmd, len(logs))
+	for i, f := range logs {
+		cmds[i] = pipe.EvalSha(ctx, trimScript.sha, l.keys(f.Shard), f.Token, f.Head+1)
+	}
+	_, _ = pipe.Exec(ctx)
 	var errs []error
-	for server, places := range l.byServer(ctx, len(logs), func(i int) int { return logs[i].Shard }, func(_ int, err error) { errs = append(errs, err) }) {
-		pipe := server.Pipeline()
-		cmds := make([]*redis.Cmd, len(places))
-		for i, at := range places {
-			cmds[i] = pipe.EvalSha(ctx, trimScript.sha, l.keys(logs[at].Shard), logs[at].Token, logs[at].Head+1)
+	for i, f := range logs {
+		err := cmds[i].Err()
+		if unknownScript(err) {
+			_, err = trimScript.run(ctx, l.redis, l.keys(f.Shard), f.Token, f.Head+1)
 		}
-		_, _ = pipe.Exec(ctx)
-		for i, at := range places {
-			err := cmds[i].Err()
-			if unknownScript(err) {
-				_, err = trimScript.run(ctx, server, l.keys(logs[at].Shard), logs[at].Token, logs[at].Head+1)
-			}
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 	}
 	return wrap(errors.Join(errs...))
-}
-
-// byServer sorts things by the server that has their shard.
-func (l *Log) byServer(ctx context.Context, n int, shard func(int) int, failed func(int, error)) map[*redis.Client][]int {
-	out := make(map[*redis.Client][]int)
-	for i := range n {
-		c, err := l.master(ctx, shard(i))
-		if err != nil {
-			failed(i, err)
-			continue
-		}
-		out[c] = append(out[c], i)
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ func open(t testing.TB, url, place string) *Log {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	l, err := Open(t.Context(), db, place)
+	l, err := Open(t.Context(), db.Client(), place)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,44 +331,7 @@ func TestTheLogsOfAnotherDatabaseAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if _, err := Open(t.Context(), db, "another"); err == nil || !strings.Contains(err.Error(), "keeps the logs of another database") {
+	if _, err := Open(t.Context(), db.Client(), "another"); err == nil || !strings.Contains(err.Error(), "keeps the logs of another database") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestAClusterKeepsTheLogs of a user with two rights more than on a single server.
-func TestAClusterKeepsTheLogs(t *testing.T) {
-	c, err := redistest.StartCluster(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	for _, s := range c.Servers {
-		allow(t, s.Client(t), append(slices.Clone(rights), "cluster|shards", "cluster|slots"))
-	}
-	l := open(t, asUser(t, c.URL()), "db")
-	token := int64(0)
-	if err := everything(t, l, &token); err != nil {
-		t.Error(err)
-	}
-	var items []nonce.LogAppend
-	var fences []nonce.LogFence
-	for shard := 1; shard < 8; shard++ {
-		f := begun(t, l, shard, 5)
-		fences = append(fences, f)
-		items = append(items, nonce.LogAppend{Fence: f, Record: record(f, "s")})
-	}
-	for i, err := range l.Append(t.Context(), items) {
-		if err != nil {
-			t.Errorf("shard %d: %v", i, err)
-		}
-	}
-	for i, f := range fences {
-		if _, records, err := entered(t, l, f, 6, 0); err != nil || len(records) != 1 {
-			t.Errorf("shard %d: %v, %v", i, records, err)
-		}
-	}
-	if err := l.Trim(t.Context(), fences); err != nil {
-		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ func TestAUserNeedsTheRightsThatAreWrittenDownAndNoOther(t *testing.T) {
 		allow(t, admin, slices.Concat(rights[:i], rights[i+1:]))
 		admin.ScriptFlush(t.Context()) // so that the next is EVAL
 		err := everything(t, l, &token)
-		if _, openErr := Open(t.Context(), l.db, "db"); cmp.Or(err, openErr) == nil {
+		if _, openErr := Open(t.Context(), l.redis, "db"); cmp.Or(err, openErr) == nil {
 			t.Errorf("without %s nothing is refused", without)
 		} else if said := cmp.Or(err, openErr).Error(); !strings.Contains(said, "NOPERM") && !strings.Contains(said, "can't run this command") {
 			t.Errorf("without %s: %v", without, err)

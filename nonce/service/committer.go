@@ -248,7 +248,7 @@ func (s Signer) Name() string { return s.s.name }
 // Shard is its shard.
 func (s Signer) Shard() Shard { return Shard{s.s.shard} }
 
-// Row is what is remembered. Only its ceiling and epoch may be changed in place.
+// Row is what is remembered. Only what the engine keeps in it may be changed in place.
 func (s Signer) Row() *nonce.Signer { return &s.s.row }
 
 // Token is that under which the row was written.

@@ -28,7 +28,6 @@ func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 		"the wrong password": {"redis://:secret@" + good.Addr(), "refuses the user or password"},
 		"a replica":          {e2e.StartRedis(t, "replicaof "+host+" "+port, "masterauth "+password).URL(), "read-only replica"},
 		"eviction":           {e2e.StartRedis(t, "maxmemory 50mb", "maxmemory-policy allkeys-lru").URL(), "noeviction"},
-		"not a cluster":      {"redis+cluster://:" + password + "@" + good.Addr(), "belongs to no cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := e2e.Refused(t, e2e.ExitUsage, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store="+db, "--redis="+tt.redis)

@@ -10,8 +10,6 @@ import (
 
 	"noncegate/nonce/performance"
 	"noncegate/test/e2e"
-	"noncegate/test/lab/expect"
-	"noncegate/test/lab/redistest"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -42,54 +40,42 @@ func saysEngine(c *e2e.Peer, engine string, state performance.State, signer stri
 
 func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(t *testing.T) string{
-		"one Redis": func(t *testing.T) string { return e2e.StartRedis(t).URL() },
-		"a cluster of three": func(t *testing.T) string {
-			c, err := redistest.StartCluster(3)
-			expect.Must(t, err)
-			t.Cleanup(func() { e2e.Do(t, "close", c.Close) })
-			return c.URL()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := startLogs(t, "a b", url(t))
-			a, conns := f.Nodes["a"], f.ConnectEach()
-			if s := engine(a); !s.Available || s.State != performance.Reliable || s.Redis != "ok" {
-				t.Errorf("at the start the status is %+v", s)
-			}
-			if out := mustRun(a, "engine", "switch", "performance", "--wait"); !strings.HasPrefix(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:], "the state is PERFORMANCE, generation 1") {
-				t.Errorf("the command said %s", out)
-			}
-			signers := e2e.Signers("account", 8)
-			for i := range int64(20) {
-				for _, s := range signers {
-					if n := conns["b"].Allocate(s, ""); n.Nonce != i || n.Attempt != 1 {
-						t.Fatalf("%s: allocated %+v, want nonce %d", s, n, i)
-					}
-					if i%2 == 0 {
-						conns["a"].Want("ok", wire.MethodMarkUsed, e2e.Mark(s, i))
-					}
-				}
-			}
-			if out := mustRun(a, "engine", "reconcile"); !strings.Contains(out, " 0 different") {
-				t.Errorf("reconcile said %s", out)
-			}
-			if out := mustRun(a, "engine", "replay"); !strings.Contains(out, " logs shipped, 0 left") {
-				t.Errorf("replay said %s", out)
-			}
-			for _, c := range conns {
-				saysEngine(c, wire.EnginePerformance, performance.Performance, signers[0])
-			}
-			mustRun(f.Nodes["b"], "engine", "switch", "reliable", "--wait")
-			saysEngine(conns["a"], wire.EngineReliable, performance.Reliable, signers[0])
-			for _, s := range signers {
-				if st := e2e.StatusOf(conns["a"], s); st.Next != 20 || st.Consumed != 10 {
-					t.Errorf("%s: %+v", s, st)
-				}
-			}
-			e2e.Consistent(t, f.DB)
-		})
+	f := startLogs(t, "a b", e2e.StartRedis(t).URL())
+	a, conns := f.Nodes["a"], f.ConnectEach()
+	if s := engine(a); !s.Available || s.State != performance.Reliable || s.Redis != "ok" {
+		t.Errorf("at the start the status is %+v", s)
 	}
+	if out := mustRun(a, "engine", "switch", "performance", "--wait"); !strings.HasPrefix(out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:], "the state is PERFORMANCE, generation 1") {
+		t.Errorf("the command said %s", out)
+	}
+	signers := e2e.Signers("account", 8)
+	for i := range int64(20) {
+		for _, s := range signers {
+			if n := conns["b"].Allocate(s, ""); n.Nonce != i || n.Attempt != 1 {
+				t.Fatalf("%s: allocated %+v, want nonce %d", s, n, i)
+			}
+			if i%2 == 0 {
+				conns["a"].Want("ok", wire.MethodMarkUsed, e2e.Mark(s, i))
+			}
+		}
+	}
+	if out := mustRun(a, "engine", "reconcile"); !strings.Contains(out, " 0 different") {
+		t.Errorf("reconcile said %s", out)
+	}
+	if out := mustRun(a, "engine", "replay"); !strings.Contains(out, " logs shipped, 0 left") {
+		t.Errorf("replay said %s", out)
+	}
+	for _, c := range conns {
+		saysEngine(c, wire.EnginePerformance, performance.Performance, signers[0])
+	}
+	mustRun(f.Nodes["b"], "engine", "switch", "reliable", "--wait")
+	saysEngine(conns["a"], wire.EngineReliable, performance.Reliable, signers[0])
+	for _, s := range signers {
+		if st := e2e.StatusOf(conns["a"], s); st.Next != 20 || st.Consumed != 10 {
+			t.Errorf("%s: %+v", s, st)
+		}
+	}
+	e2e.Consistent(t, f.DB)
 }
 
 func TestAnOwnerWithALogIsKilledAndNothingItSaidIsLost(t *testing.T) {

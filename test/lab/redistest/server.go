@@ -4,7 +4,7 @@
 //
 // A [Server] is a real server in a directory of its own: a random password, a Unix socket in that directory and a TCP port on the loopback
 // address. As root it runs under the account redis or, where there is none, nobody. It can be stopped, killed, paused and started again at
-// the same address, with what it had written. A [Cluster] is several of them as one Redis Cluster.
+// the same address, with what it had written.
 //
 // Promises: when the binary is missing, Start says which package to install; nothing skips. No process and no directory outlives the
 // process that called Start, however that process ends (see package guarded).
@@ -49,7 +49,6 @@ var errMissing = errors.New("no redis-server found in PATH: install it " +
 type Server struct {
 	*guarded.Server
 	port     int
-	bus      int // of its cluster; 0: it is in none
 	password string
 }
 
