@@ -17,9 +17,10 @@ type Queue interface {
 	Leave(of Principal)
 }
 
-// Cancel gives an unused slot back.
-func (p Slot) Cancel() {
-	if p.Held {
-		p.Queue.Leave(p.Of)
+// Cancel gives an unused slot back. It may be called again.
+func (s *Slot) Cancel() {
+	if s.Held {
+		s.Held = false
+		s.Queue.Leave(s.Of)
 	}
 }
