@@ -20,11 +20,11 @@ import (
 // ChainConfig is which chains are asked about signers. All nodes of a store are to have
 // the same.
 type ChainConfig struct {
-	Chain []string `type:"list" placeholder:"CHAIN=URL,URL"`
+	Chain []string `placeholder:"CHAIN=URL,URL"`
 
-	ChainFinality        []string      `type:"list" default:"finalized" placeholder:"RULE"`
-	ChainWindow          []string      `type:"list" default:"16" placeholder:"N"`
-	ChainDelegatedWindow []string      `type:"list" default:"1,eip155:8453=4" placeholder:"N"`
+	ChainFinality        []string      `default:"finalized" placeholder:"RULE"`
+	ChainWindow          []string      `default:"16" placeholder:"N"`
+	ChainDelegatedWindow []string      `default:"1,eip155:8453=4" placeholder:"N"`
 	UnknownTTL           time.Duration `name:"unknown-ttl" default:"10m" min:"1s" or:"0"`
 	UnknownOrphans       string        `default:"refuse" oneof:"refuse,keep"`
 	ChainGapAfter        time.Duration `default:"30s" min:"1s"`
@@ -34,7 +34,7 @@ type ChainConfig struct {
 	ChainLag             int           `default:"3" min:"1" max:"63"`
 	ChainWait            time.Duration `default:"2s" min:"10ms"`
 	EthTake              string        `default:"on" oneof:"on,off"`
-	EthReplace           []string      `type:"list" default:"same" placeholder:"RULE"`
+	EthReplace           []string      `default:"same" placeholder:"RULE"`
 	NewSigners           string        `default:"allow" oneof:"allow,refuse"`
 	OtherChains          string        `default:"warn" oneof:"refuse,warn,allow"`
 }
@@ -50,8 +50,8 @@ var chainItem = regexp.MustCompile(`^(eip155:[^=:]*)=(.*)$`)
 // Chains are the chains of --chain, in the order in which they were given.
 func (c *ChainConfig) Chains() (list []ChainNodes, err error) {
 	for _, item := range c.Chain {
-		node := item
-		if m := chainItem.FindStringSubmatch(item); m != nil {
+		node := strings.TrimSpace(item)
+		if m := chainItem.FindStringSubmatch(node); m != nil {
 			if !goodChain(m[1]) {
 				return nil, settingErrorf("chain", "%q: must be eip155: and a chain id without leading zeros", m[1])
 			}
@@ -177,6 +177,7 @@ func (c *ChainConfig) replaces() func(nonce.Principal) bool {
 
 // cutLast cuts an item NAME=RULE; one: it has a name, which is of one principal.
 func cutLast(item string) (name, rule string, one bool) {
+	item = strings.TrimSpace(item)
 	i := strings.LastIndexByte(item, '=')
 	if i < 0 {
 		return "", item, false

@@ -7,11 +7,8 @@ import (
 	"io"
 	"maps"
 	"os"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
@@ -48,7 +45,7 @@ func (f *settingsFile) Resolve(kctx *kong.Context, _ *kong.Path, flag *kong.Flag
 	if _, env := environment(flag); env || !ok {
 		return nil, nil
 	}
-	return v, nil
+	return v.text, nil
 }
 
 // load reads the file that the selected command's --config names, if any.
@@ -129,12 +126,10 @@ func (f *settingsFile) origin(kctx *kong.Context, name string) string {
 		}
 	}
 	if v, ok := f.values[name]; ok {
-		return f.at(v)
+		return fmt.Sprintf(" (from %s, line %d)", f.path, v.line)
 	}
 	return ""
 }
-
-func (f *settingsFile) at(v given) string { return fmt.Sprintf(" (from %s, line %d)", f.path, v.line) }
 
 // environment returns the variable that sets the flag, if there is one.
 func environment(flag *kong.Flag) (string, bool) {
@@ -146,117 +141,37 @@ func environment(flag *kong.Flag) (string, bool) {
 	return "", false
 }
 
+// yamlWords makes errors of the library ones for people who know no Go.
+var yamlWords = strings.NewReplacer("yaml: ", "", "unmarshal errors:", "", "map[string]yaml.Node", "lines of SETTING: VALUE")
+
 // parseSettings reads one flat YAML mapping. Scalars are taken as they are
 // written, never as YAML would type them: on stays on. A list is the same as
 // its items joined by commas.
 func parseSettings(data []byte) (map[string]given, error) {
-	var doc, more yaml.Node
+	var nodes map[string]yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
+	switch err := dec.Decode(&nodes); {
+	case err == io.EOF:
 		return nil, nil
 	case err != nil:
-		return nil, oneLine(err)
-	case dec.Decode(&more) != io.EOF:
+		return nil, errors.New(sentenceOf(errors.New(yamlWords.Replace(err.Error()))))
+	case dec.Decode(new(yaml.Node)) != io.EOF:
 		return nil, errors.New("must hold one YAML document")
 	}
-	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: must be lines of SETTING: VALUE", root.Line)
-	}
-	values := make(map[string]given, len(root.Content)/2)
-	for i := 0; i < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		if before, twice := values[key.Value]; twice {
-			return nil, fmt.Errorf("line %d: %s is set already in line %d", key.Line, key.Value, before.line)
+	values := make(map[string]given, len(nodes))
+	for name, node := range nodes {
+		items := []*yaml.Node{&node}
+		if node.Kind == yaml.SequenceNode {
+			items = node.Content
 		}
-		text, ok := scalar(value)
-		if !ok {
-			return nil, fmt.Errorf("line %d: %s needs a value or a list of values", key.Line, key.Value)
+		var texts []string
+		for _, item := range items {
+			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+				return nil, fmt.Errorf("line %d: %s needs a value or a list of values", node.Line, name)
+			}
+			texts = append(texts, item.Value)
 		}
-		values[key.Value] = given{text: text, line: key.Line}
+		values[name] = given{text: strings.Join(texts, ","), line: node.Line}
 	}
 	return values, nil
-}
-
-func scalar(n *yaml.Node) (string, bool) {
-	switch {
-	case n.Kind == yaml.ScalarNode:
-		return n.Value, n.Tag != "!!null"
-	case n.Kind != yaml.SequenceNode:
-		return "", false
-	}
-	items := make([]string, len(n.Content))
-	for i, item := range n.Content {
-		if item.Kind != yaml.ScalarNode {
-			return "", false
-		}
-		items[i] = item.Value
-	}
-	return strings.Join(items, ","), true
-}
-
-// oneLine makes one sentence of the several lines yaml may answer with.
-func oneLine(err error) error {
-	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
-}
-
-// mappers decode the types that settings have, with sentences of our own.
-func (f *settingsFile) mappers() []kong.Option {
-	return []kong.Option{
-		kong.KindMapper(reflect.String, f.mapper("text", func(s string) (any, error) { return s, nil })),
-		kong.KindMapper(reflect.Int, f.mapper("a whole number", func(s string) (any, error) { return strconv.Atoi(s) })),
-		kong.KindMapper(reflect.Int64, f.mapper("a whole number", func(s string) (any, error) { return strconv.ParseInt(s, 10, 64) })),
-		kong.NamedMapper("list", f.listMapper()), // of flags with type:"list"; arguments of commands are not split
-		kong.TypeMapper(reflect.TypeFor[time.Duration](),
-			f.mapper("a duration such as 10s or 1m30s", func(s string) (any, error) { return time.ParseDuration(s) })),
-	}
-}
-
-// listMapper takes texts with commas between, from each mention of the flag.
-func (f *settingsFile) listMapper() kong.Mapper {
-	one := f.mapper("text", func(s string) (any, error) { return s, nil })
-	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
-		text := reflect.New(reflect.TypeFor[string]()).Elem()
-		if err := one.Decode(ctx, text); err != nil {
-			return err
-		}
-		for item := range strings.SplitSeq(text.String(), ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				target.Set(reflect.Append(target, reflect.ValueOf(item)))
-			}
-		}
-		return nil
-	})
-}
-
-func (f *settingsFile) mapper(what string, parse func(string) (any, error)) kong.Mapper {
-	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
-		token := ctx.Scan.Pop()
-		if !token.IsValue() && !negativeNumber(token) {
-			return errors.New("needs a value")
-		}
-		var text, from string
-		switch v := token.Value.(type) {
-		case given:
-			text, from = v.text, f.at(v)
-		case string:
-			text = v
-		}
-		value, err := parse(text)
-		if err != nil {
-			return fmt.Errorf("%q is not %s%s", text, what, from)
-		}
-		target.Set(reflect.ValueOf(value).Convert(target.Type()))
-		return nil
-	})
-}
-
-// negativeNumber reports whether a token that begins with a dash, as flags do, is a
-// number or a duration below zero. No flag begins with a digit.
-func negativeNumber(token kong.Token) bool {
-	text, ok := token.Value.(string)
-	digits, dashed := strings.CutPrefix(text, "-")
-	digits = strings.TrimPrefix(digits, ".")
-	return ok && dashed && digits != "" && '0' <= digits[0] && digits[0] <= '9'
 }

@@ -12,7 +12,7 @@ import (
 )
 
 type helpCmd struct {
-	Command []string `arg:"" optional:"" help:"A command, such as key create. Without one, the commands are listed."`
+	Command []string `arg:"" optional:"" sep:"none" help:"A command, such as key create. Without one, the commands are listed."`
 }
 
 // Validate reports a command that does not exist.

@@ -98,7 +98,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	}
 	var helped bool
 	file := new(settingsFile)
-	parser, err := kong.New(new(commands), append(file.mappers(),
+	parser, err := kong.New(new(commands),
 		kong.Name("gateway"),
 		kong.Description("A WebSocket gateway that hands out blockchain nonces."),
 		kong.Writers(p.stdout, p.stderr),
@@ -109,10 +109,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.PostBuild(addHelp),
 		kong.WithBeforeApply(checkRules),
 		kong.DefaultEnvars("NONCEGATE"),
+		kong.WithHyphenPrefixedParameters(true), // as a number below zero is
 		kong.Resolvers(file),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(p),
-	)...)
+	)
 	if err != nil {
 		return p.fail(err, exitFailure)
 	}
@@ -176,7 +177,11 @@ func sentence(err error, file *settingsFile) error {
 	case unknown && parsed && parse.Context.Command() == "":
 		return fmt.Errorf("%w; settings follow a command, such as gateway serve", err)
 	}
-	return err
+	said := strings.ReplaceAll(err.Error(), "%!q(<nil>)", "nothing") // of a duration that is missing
+	if name, _, ofValue := strings.Cut(strings.TrimPrefix(said, "--"), ": "); ofValue && parsed && !strings.Contains(said, "(from envar ") {
+		said += file.origin(parse.Context, name)
+	}
+	return errors.New(said)
 }
 
 func located(wrong *settingError, file *settingsFile, kctx *kong.Context) error {

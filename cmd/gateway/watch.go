@@ -15,7 +15,7 @@ import (
 const watchBuffer = 4096
 
 type watchCmd struct {
-	Signers []string `arg:"" optional:"" name:"signer" help:"Signers to watch. Without one, all."`
+	Signers []string `arg:"" optional:"" sep:"none" name:"signer" help:"Signers to watch. Without one, all."`
 	GatewayURL
 }
 
