@@ -58,7 +58,7 @@ type app struct {
 	router          *cluster.Router              // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
-	names           *namebook                   // nil: nobody is asked who he is
+	meets           func(string)                // told whom connections let in; nil: nobody is asked who he is
 	chains          *chain.Chains               // nil: no chain is asked
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	endpoints       http.Handler                // of all chains
@@ -272,7 +272,7 @@ func (a *app) openServer(context.Context) (err error) {
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
-		Met:        a.meets(),
+		Met:        a.meets,
 		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait,
 		ChainAsk: a.chainAsk(), ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
 		Writer: writer.Config{
