@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"noncegate/internal/redisdb"
-	"noncegate/nonce"
 	"noncegate/nonce/performance"
 )
 
@@ -74,8 +72,8 @@ type reconcileReport struct {
 type engineDifference struct {
 	Signer string `json:"signer"`
 	What   string `json:"what"`
-	Redis  string `json:"redis"`
-	Store  string `json:"store"`
+	Log    string `json:"redis"`
+	Memory string `json:"store"`
 }
 
 // refusedSwitch is a switch that is not possible now. Nothing happened.
@@ -101,25 +99,6 @@ func (a *app) refusedWithoutEngine() error {
 	return nil
 }
 
-func (a *app) switchEngine(ctx context.Context, q switchOrder) (switchReport, error) {
-	to, ok := switchTargets[q.To]
-	if !ok {
-		return switchReport{}, &badQuestion{why: fmt.Sprintf("to: %q is "+switchWords, q.To)}
-	}
-	if err := a.refusedWithoutEngine(); err != nil {
-		return switchReport{}, err
-	}
-	return a.switchLogs(ctx, to, q.DryRun)
-}
-
-// engineStatus reads what there is to say now.
-func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
-	if err := a.errNoEngine(); err != nil {
-		return engineStatus{Node: a.node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
-	}
-	return a.loggedStatus(ctx), nil
-}
-
 // rehearsing is how far the rehearsal of a shard of the node that answers is.
 type rehearsing struct {
 	Shard   int    `json:"shard"`
@@ -140,18 +119,24 @@ type loggedShard struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
-func (a *app) loggedStatus(ctx context.Context) engineStatus {
+// engineStatus reads what there is to say now.
+func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
+	if err := a.errNoEngine(); err != nil {
+		return engineStatus{Node: a.node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
+	}
 	st := a.engine.Status()
 	out := engineStatus{
-		Node: a.node, Available: true, State: st.State, Goal: loggedGoal(&st.Goal), Number: st.Goal.Change, Reason: st.Goal.Reason,
+		Node: a.node, Available: true, State: st.State, Goal: performance.Reliable, Number: st.Goal.Change, Reason: st.Goal.Reason,
 		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
 	}
+	if st.Goal.Performance {
+		out.Goal = performance.Performance
+	}
 	for _, sh := range st.Here {
-		l := loggedShard{
+		out.Here = append(out.Here, loggedShard{
 			Shard: sh.Shard, Serves: sh.Serves, Head: sh.Head, Shipped: sh.Shipped, Signers: sh.Signers,
 			Behind: sh.Behind.Round(time.Millisecond).String(), Grant: sh.Grant.Round(time.Millisecond).String(), Trouble: sh.Trouble,
-		}
-		out.Here = append(out.Here, l)
+		})
 	}
 	if st.State == performance.DualWrite {
 		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
@@ -162,33 +147,29 @@ func (a *app) loggedStatus(ctx context.Context) engineStatus {
 	if _, err := a.redis.Check(ctx); err != nil {
 		out.Redis = sentenceOf(err)
 	}
-	return out
+	return out, nil
 }
 
-func loggedGoal(g *nonce.EngineGoal) performance.State {
-	if g.Performance {
-		return performance.Performance
+// switchEngine says which engine is wanted, after a look whether that is possible.
+func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, err error) {
+	to, ok := switchTargets[q.To]
+	if !ok {
+		return r, &badQuestion{why: fmt.Sprintf("to: %q is "+switchWords, q.To)}
 	}
-	return performance.Reliable
-}
-
-// switchLogs says which engine is wanted, after a look whether that is possible.
-func (a *app) switchLogs(ctx context.Context, to performance.State, dryRun bool) (switchReport, error) {
+	if err := a.refusedWithoutEngine(); err != nil {
+		return r, err
+	}
 	from, _ := a.engine.State()
-	r := switchReport{From: from, To: to, DryRun: dryRun}
+	r = switchReport{From: from, To: to, DryRun: q.DryRun}
 	fast := to == performance.Performance
 	if fast {
 		facts, err := a.redis.Check(ctx)
-		check := engineCheck{Name: "redis", OK: err == nil, Text: redisNote(&facts)}
 		if err != nil {
-			check.Text = sentenceOf(err)
+			return r, &refusedSwitch{state: from, why: sentenceOf(err), checks: []engineCheck{{Name: "redis", Text: sentenceOf(err)}}}
 		}
-		r.Checks = append(r.Checks, check)
-		if err != nil {
-			return r, &refusedSwitch{state: from, why: sentenceOf(err), checks: r.Checks}
-		}
+		r.Checks = []engineCheck{{Name: "redis", OK: true, Text: redisNote(&facts)}}
 	}
-	if dryRun {
+	if q.DryRun {
 		return r, nil
 	}
 	if _, err := a.engine.Switch(ctx, fast, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
@@ -217,7 +198,7 @@ func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error)
 	got, err := a.engine.Reconcile(ctx)
 	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
 	for _, d := range got.Differences {
-		r.Differences = append(r.Differences, engineDifference{Signer: d.Signer, What: d.What, Redis: d.Log, Store: d.Memory})
+		r.Differences = append(r.Differences, engineDifference(d))
 	}
 	return r, err
 }
@@ -228,5 +209,5 @@ func redisNote(s *redisdb.Server) string {
 	if s.AOF {
 		keeps = "append-only file, fsync " + s.Fsync
 	}
-	return s.Addr + ": Redis " + s.Version + ", " + s.Role + ", " + strconv.Itoa(s.Replicas) + " replicas, " + keeps + ", " + s.Policy
+	return fmt.Sprintf("%s: Redis %s, %s, %d replicas, %s, %s", s.Addr, s.Version, s.Role, s.Replicas, keeps, s.Policy)
 }

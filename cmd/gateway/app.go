@@ -262,8 +262,7 @@ const messageFactor = 4
 
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
-	pause, drop, kick := c.SlowActions()
-	a.server, err = ws.New(a.service, a.hub, a.encode, ws.Config{
+	cfg := ws.Config{
 		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
 		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxReceiveBytes: c.MaxReceiveBytes, MaxBatch: c.MaxBatch,
 		MaxSubscriptions: maxSubscriptions,
@@ -273,19 +272,20 @@ func (a *app) openServer(context.Context) (err error) {
 		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Met:        a.meets,
-		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainReady: a.chainReady(), ChainWait: c.ChainWait,
-		ChainAsk: a.chainAsk(), ChainStatus: a.chainStatus(), ChainStates: a.chainStates(), ChainOffer: a.chainOffer(),
+		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainWait: c.ChainWait,
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
-				Pause: pause, Drop: drop, Kick: kick, Off: c.Backpressure == "off",
+				Pause: c.slow("pause"), Drop: c.slow("drop"), Kick: c.slow("kick"), Off: c.Backpressure == "off",
 			},
 			MaxMessages: messageFactor * c.MaxInflight, Share: min(messageFactor*c.MaxInflight, c.EncodeQueue),
 			WriteTimeout: c.WriteTimeout, CloseTimeout: closeTimeout, KickCode: wire.CloseSlowConsumer, KickText: "slow_consumer",
 			EncodeQueue: a.perf.EncodeQueue.Observe, Encode: a.perf.Encode.Observe, WriteQueue: a.perf.WriteQueue.Observe,
 			OnDrop: func(r backpressure.DropReason) { a.perf.Dropped(r, 1) }, OnKick: a.perf.Kicked,
 		},
-	}, a.perf, a.registry, a.log)
+	}
+	a.chainsOf(&cfg)
+	a.server, err = ws.New(a.service, a.hub, a.encode, cfg, a.perf, a.registry, a.log)
 	if err == nil {
 		a.onStop("connections", a.server.Stop)
 	}

@@ -12,6 +12,7 @@ import (
 	"noncegate/chain/ethereum"
 	"noncegate/chain/ethereum/endpoint"
 	"noncegate/nonce"
+	"noncegate/ws"
 )
 
 // openChains makes what asks the chains of --chain. It asks nothing yet.
@@ -27,14 +28,6 @@ func (a *app) openChains(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	unknownFor := a.cfg.UnknownTTL
-	if unknownFor == 0 {
-		unknownFor = -1
-	}
-	stuckAfter := a.cfg.ChainStuckAfter
-	if stuckAfter == 0 {
-		stuckAfter = -1
-	}
 	a.ethereum = make(map[string]*ethereum.Client, len(list))
 	var trackers []*chain.Tracker
 	for _, l := range list {
@@ -47,8 +40,8 @@ func (a *app) openChains(ctx context.Context) error {
 			return err
 		}
 		t := chain.New(client, chain.Config{
-			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: unknownFor, GapAfter: a.cfg.ChainGapAfter,
-			StuckAfter: stuckAfter, Timeout: a.cfg.ChainTimeout,
+			Window: all, Windows: windows, DelegatedWindow: delegated, UnknownFor: cmp.Or(a.cfg.UnknownTTL, -1), GapAfter: a.cfg.ChainGapAfter,
+			StuckAfter: cmp.Or(a.cfg.ChainStuckAfter, -1), Timeout: a.cfg.ChainTimeout,
 			MaxSigners: a.cfg.MaxSigners + a.cfg.MaxSigners/4, // those that are only read, too
 		}, a.registry, a.log)
 		a.ethereum[l.ID], trackers = client, append(trackers, t)
@@ -152,13 +145,13 @@ func (a *app) chainOfService() nonce.Chain {
 	return a.chains
 }
 
-// chainReady, chainStatus, chainStates and chainOffer, and chainAsk, are what connections ask. They
-// are nil without chains.
-func (a *app) chainReady() func(string, bool, func()) bool {
+// chainsOf is what connections ask of the chains; without any, nothing.
+func (a *app) chainsOf(c *ws.Config) {
 	if a.chains == nil {
-		return nil
+		return
 	}
-	return func(signer string, anew bool, done func()) bool {
+	c.ChainAsk, c.ChainStates = a.chainAsk, a.chains.Words
+	c.ChainReady = func(signer string, anew bool, done func()) bool {
 		if a.service.Elsewhere(signer) {
 			return true // it goes to another node, which waits
 		}
@@ -167,38 +160,17 @@ func (a *app) chainReady() func(string, bool, func()) bool {
 		}
 		return a.chains.Ready(signer, a.cfg.ChainWait, done)
 	}
-}
-
-func (a *app) chainStatus() func(context.Context, string, int64) *nonce.ChainState {
-	if a.chains == nil {
-		return nil
-	}
-	return func(_ context.Context, signer string, next int64) *nonce.ChainState {
+	c.ChainStatus = func(_ context.Context, signer string, next int64) *nonce.ChainState {
 		a.chains.LookAt(signer, next)
-		st, ok := a.chains.State(signer)
-		if !ok {
-			return nil
+		if st, ok := a.chains.State(signer); ok {
+			return &st
 		}
-		return &st
-	}
-}
-
-func (a *app) chainStates() func(string, []nonce.Row) []string {
-	if a.chains == nil {
 		return nil
 	}
-	return a.chains.Words
-}
-
-func (a *app) chainOffer() func(string, int64) *nonce.Offer {
-	if a.chains == nil {
-		return nil
-	}
-	return func(signer string, n int64) *nonce.Offer {
-		o, ok := a.chains.OfferFor(signer, n)
-		if !ok {
-			return nil
+	c.ChainOffer = func(signer string, n int64) *nonce.Offer {
+		if o, ok := a.chains.OfferFor(signer, n); ok {
+			return &o
 		}
-		return &o
+		return nil
 	}
 }

@@ -11,31 +11,26 @@ import (
 // chainAsk has what a chain says of a signer be said by its owner: another node is asked, and a node
 // that has just become the owner reads what the one before it has stored. Where the owner cannot be
 // asked, the answer is what is stored and what this node knows, and says so.
-func (a *app) chainAsk() func(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
-	if a.chains == nil {
+func (a *app) chainAsk(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
+	if !a.chains.Configured(q.Signer) {
 		return nil
 	}
-	return func(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
-		if !a.chains.Configured(q.Signer) {
-			return nil
+	node, url, mine := a.service.OwnerOf(q.Signer)
+	switch {
+	case mine && a.chains.Found(q.Signer):
+		return nil
+	case mine:
+		return func() { r.Said = a.storedOf(q, r, true) }
+	case ofNode:
+		r.Err = &nonce.NotOwnerError{Node: node, URL: url}
+		return nil
+	}
+	return func() {
+		if said, ok := a.askOwner(node, url, q, r); ok {
+			r.Said = said
+			return
 		}
-		node, url, mine := a.service.OwnerOf(q.Signer)
-		switch {
-		case mine && a.chains.Found(q.Signer):
-			return nil
-		case mine:
-			return func() { r.Said = a.storedOf(q, r, true) }
-		case ofNode:
-			r.Err = &nonce.NotOwnerError{Node: node, URL: url}
-			return nil
-		}
-		return func() {
-			if said, ok := a.askOwner(node, url, q, r); ok {
-				r.Said = said
-				return
-			}
-			r.Said = a.storedOf(q, r, false)
-		}
+		r.Said = a.storedOf(q, r, false)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,19 +125,9 @@ var groups = map[string]string{
 	"log":    "Log and metrics:",
 }
 
-// SlowActions tells which actions --slow-policy names.
-func (c *Config) SlowActions() (pause, drop, kick bool) {
-	for action := range strings.SplitSeq(c.SlowPolicy, ",") {
-		switch action {
-		case "pause":
-			pause = true
-		case "drop":
-			drop = true
-		case "kick":
-			kick = true
-		}
-	}
-	return pause, drop, kick
+// slow reports whether --slow-policy names an action.
+func (c *Config) slow(action string) bool {
+	return slices.Contains(strings.Split(c.SlowPolicy, ","), action)
 }
 
 // setting is the flag that names the store.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"noncegate/chain"
@@ -70,6 +71,9 @@ func TestAListIsLinesOrOneTextAndEachPlaceReplacesWeakerOnes(t *testing.T) {
 			o := runArgs(t, append([]string{"serve", "--config", settings(t, c.file)}, c.args...)...)
 			if o.code != exitOK {
 				t.Fatalf("exit %d: %s", o.code, o.stderr)
+			}
+			for i := range o.cfg.Chain {
+				o.cfg.Chain[i] = strings.TrimSpace(o.cfg.Chain[i]) // as Chains does
 			}
 			if got := (chainSettings{o.cfg.Chain, o.cfg.ChainFinality, o.cfg.ChainWindow}); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)

@@ -184,8 +184,8 @@ func TestSlowActionsAreThoseNamed(t *testing.T) {
 		"drop":            {false, true, false},
 		"kick,pause":      {true, false, true},
 	} {
-		pause, drop, kick := (&Config{SlowPolicy: policy}).SlowActions()
-		if got := [3]bool{pause, drop, kick}; got != want {
+		c := &Config{SlowPolicy: policy}
+		if got := [3]bool{c.slow("pause"), c.slow("drop"), c.slow("kick")}; got != want {
 			t.Errorf("%s: pause, drop, kick = %v, want %v", policy, got, want)
 		}
 	}

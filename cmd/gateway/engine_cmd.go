@@ -175,7 +175,7 @@ func printReconcile(w io.Writer, r *reconcileReport) error {
 		fmt.Fprintln(t, "SIGNER\tWHAT\tREDIS\tPOSTGRESQL")
 	}
 	for _, d := range r.Differences {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Signer, d.What, d.Redis, d.Store)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Signer, d.What, d.Log, d.Memory)
 	}
 	fmt.Fprintf(t, "%d equal, %d different, in %s\n", r.Equal, r.Different, r.Took)
 	return t.Flush()
