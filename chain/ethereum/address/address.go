@@ -24,7 +24,8 @@ const digits = 2 * len(Address{})
 // mistyped.
 var (
 	ErrForm     = errors.New("must be 0x and 40 hexadecimal digits")
-	ErrChecksum = errors.New("has letters of both cases, and they are not its checksum (EIP-55): a character is mistyped, or the case of a letter was changed. Copy the address again; all letters in lower case are taken without a check")
+	ErrChecksum = errors.New("has letters of both cases, and they are not its checksum (EIP-55): a character is mistyped, " +
+		"or the case of a letter was changed. Copy the address again; all letters in lower case are taken without a check")
 )
 
 // Parse reads an address, 0x or 0X and 40 hexadecimal digits. Where letters of both

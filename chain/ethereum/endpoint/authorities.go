@@ -13,8 +13,8 @@ import (
 const maxAuthorities = 100
 
 // authorized refuses a transaction with an EIP-7702 authorization that would use a nonce
-// which somebody else holds: authorizations use nonces of their accounts as transactions
-// do. Nonces that nobody holds are not taken for them; the chain's count shows their use,
+// which another client holds: authorizations use nonces of their accounts as transactions
+// do. Nonces without a holder are not taken for them; the chain's count shows their use,
 // as it does that of a transaction from elsewhere.
 func (s *sending) authorized(ctx context.Context) *wire.Error {
 	if len(s.raw) == 0 || s.raw[0] != rawtx.SetCode {
@@ -41,10 +41,10 @@ func (s *sending) authorized(ctx context.Context) *wire.Error {
 	return nil
 }
 
-// authority refuses an authorization that would use the nonce of a signer which somebody
-// else holds, or has sent another transaction with.
+// authority refuses an authorization that would use the nonce of a signer which another
+// client holds, or has sent another transaction with.
 func (s *sending) authority(ctx context.Context, signer string, n int64) *wire.Error {
-	row, there, err := s.row(signer, n)
+	row, there, err := rowOf(s.call, signer, n)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,8 @@ func (s *sending) authority(ctx context.Context, signer string, n int64) *wire.E
 	if row.Status == nonce.Consumed && (row.TxHash == nonce.TxHash{} || n < s.e.mined(ctx, signer, accountOf(signer))) {
 		return nil // it is used, and the chain will skip the authorization
 	}
-	refusal := wire.Rejectedf("not_holder", "an authorization of the transaction would use nonce %d of %s, which is held by somebody else; nothing was sent", n, signer)
+	refusal := wire.Rejectedf("not_holder",
+		"an authorization of the transaction would use nonce %d of %s, which is held by somebody else; nothing was sent", n, signer)
 	refusal.Data.Signer, refusal.Data.Nonce = signer, &n
 	return refusal
 }

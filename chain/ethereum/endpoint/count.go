@@ -14,8 +14,8 @@ import (
 	"noncegate/ws"
 )
 
-// count answers eth_getTransactionCount. The pending count of who may know it is the
-// nonce that the gateway would hand out next; every other count is a node's.
+// count answers eth_getTransactionCount. A client that has a right on the signer is told as
+// the pending count what the gateway would hand out next; every other count is a node's.
 //
 // It is an ordered call, so that a count right behind a transaction knows of it; nothing waits
 // for a count.
@@ -43,7 +43,7 @@ func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
 	return result(quantity(uint64(n)))
 }
 
-// mayKnow reports whether who asks has something to do with the signer.
+// mayKnow reports whether the client has a right on the signer.
 func mayKnow(c *ws.Call, signer string) bool {
 	for _, right := range []access.Right{access.RightAllocate, access.RightMark, access.RightMarkAny, access.RightRead} {
 		if c.May(right, signer) {
@@ -79,7 +79,7 @@ func (e *Endpoint) next(ctx context.Context, c *ws.Call, signer, account string)
 		return 0, errStore()
 	}
 	for _, n := range refusedBelow(sent, free) {
-		row, there, err := e.row(c, signer, n)
+		row, there, err := rowOf(c, signer, n)
 		if err != nil {
 			return 0, err
 		}
@@ -119,8 +119,8 @@ func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
 }
 
 // free is what the gateway would hand out now: the lowest nonce that was given back and
-// that the chain has not used, or the one after all. It is read from the store, whoever
-// owns the signer. One that nobody has used here yet begins at what the nodes say.
+// that the chain has not used, or the one after all. It is read from the store, whichever
+// node owns the signer. One that was not used here yet begins at what the nodes say.
 func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
 	status, err := c.Do(&nonce.Request{Kind: nonce.KindStatus, Signer: signer})
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string)
 			return 0, errOfNodes(err)
 		}
 		if start.Doubt != nil {
-			return 0, errOfDoubt(start.Doubt)
+			return 0, unavailable(wire.OutcomeNone, retryUnavailable, "%v; nothing happened", start.Doubt)
 		}
 		return max(sum.Next, start.Latest, start.Pending), nil
 	}
@@ -152,7 +152,7 @@ func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string)
 	return max(sum.Next, mined), nil
 }
 
-// mined is how far the account is, as far as anybody knows: 0 while nobody does.
+// mined is how far the account is; 0 while that is not known.
 func (e *Endpoint) mined(ctx context.Context, signer, account string) int64 {
 	if st, ok := e.chains.State(signer); ok {
 		return st.Mined
@@ -165,7 +165,7 @@ func (e *Endpoint) mined(ctx context.Context, signer, account string) int64 {
 }
 
 func (e *Endpoint) start(ctx context.Context, account string) (chain.Start, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var starts []chain.Start
 	err := e.patiently(ctx, func() (err error) {

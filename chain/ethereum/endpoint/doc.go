@@ -8,12 +8,17 @@
 // It promises that no transaction is given to a node before its hash is recorded with its
 // nonce, and the record committed; that a nonce is given back only when every node refused
 // the transaction; that what is refused with an error of the gateway's own was given to
-// nobody, unless the error says that this is not known. What was begun is done although
-// whoever asked has gone.
+// no node, unless the error says that this is not known. What was begun is done although
+// the client has gone.
 //
 // It does not promise that a transaction is mined, nor that the pending count is still
 // free when it is used: it reserves nothing.
 //
 // An Endpoint has no goroutine but those of its upstream subscriptions, which end with
-// the last client that wants them. Its methods are called by goroutines of package ws.
+// the last client that wants them, and those that ask for receipts, which end with the call that
+// waits. An Offerer's are those of its Run. Methods of an Endpoint are called by goroutines of
+// package ws. lines.mu and feeds.mu guard what their structs say; no I/O is done under them.
+//
+// Read endpoint.go, handler.go and methods.go; count.go; send.go, line.go, record.go, settle.go,
+// explain.go and authorities.go (a transaction on its way); offer.go; subscribe.go.
 package endpoint

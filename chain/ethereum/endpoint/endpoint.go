@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
@@ -29,7 +30,8 @@ type Nodes interface {
 	Start(ctx context.Context, accounts []string) ([]chain.Start, error)
 	Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting, error)
 	Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *ethereum.RPCError, error)
-	Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (unsubscribe func(), refusal *ethereum.RPCError, err error)
+	Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (
+		unsubscribe func(), refusal *ethereum.RPCError, err error)
 }
 
 var _ Nodes = (*ethereum.Client)(nil)
@@ -45,7 +47,7 @@ type Chains interface {
 
 var _ Chains = (*chain.Chains)(nil)
 
-// Events is who is told that a transaction was sent: the nonce.EventSink of the gateway,
+// Events are told that a transaction was sent: the nonce.EventSink of the gateway,
 // and service.Service.WorkerIndex.
 type Events struct {
 	Sink        nonce.EventSink
@@ -55,20 +57,21 @@ type Events struct {
 // Config are the settings of an Endpoint. Zero means the default, except for Take.
 type Config struct {
 	// Take lets a wallet take, in passing, the nonce that would be handed out next: it
-	// sends a transaction with it which nobody has allocated. Else every nonce has to be
+	// sends a transaction with it which no client has allocated. Else every nonce has to be
 	// allocated first.
 	Take bool
-	// ReadTimeout bounds one question to the nodes; default 30s.
-	ReadTimeout time.Duration
-	// NodesWait is for how long a question is asked again while no node can be asked, which
-	// is so at the start, and while a connection is made again; default 1s.
-	NodesWait time.Duration
-	// SendTimeout bounds the giving of one transaction to the nodes; default 20s. Past it
-	// nobody knows whether they have it.
-	SendTimeout time.Duration
 	// ReadyWait is how long a signer that is new waits for what the chain says of it;
 	// default 3s.
 	ReadyWait time.Duration
+	// Replaces reports whether the transactions of a principal may replace others of their
+	// nonces, whatever these pay; nil: of none.
+	Replaces func(nonce.Principal) bool
+
+	// Those below are set by tests alone.
+
+	// NodesWait is for how long a question is asked again while no node can be asked, which
+	// is so at the start, and while a connection is made again; default 1s.
+	NodesWait time.Duration
 	// OrderWait is how long a transaction whose nonce is ahead of the next one waits for
 	// those before it, which may be on their way over other connections; default 1s.
 	OrderWait time.Duration
@@ -78,13 +81,9 @@ type Config struct {
 	// OfferAgain is after how long a transaction is offered to the nodes again whose outcome is
 	// not known; default 3s.
 	OfferAgain time.Duration
-	// Replaces reports whether the transactions of a principal may replace others of their
-	// nonces, whatever these pay; nil: of none.
-	Replaces func(nonce.Principal) bool
-	// ReceiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does
-	// not say, and MaxReceiptWait how long at most; default 20s and 1m. The nodes are
-	// asked every ReceiptEvery, default 250ms.
-	ReceiptWait, MaxReceiptWait, ReceiptEvery time.Duration
+	// ReceiptEvery is how often nodes are asked for a receipt that a client waits for; default
+	// 250ms.
+	ReceiptEvery time.Duration
 	// MaxFeeds is how many subscriptions there may be at the nodes, and MaxFilterBytes how
 	// long what they were asked for with may be together; default as many as an
 	// ethereum.Client may have, and 64 MiB. With authentication a principal may have a
@@ -92,31 +91,24 @@ type Config struct {
 	MaxFeeds, MaxFilterBytes int
 }
 
-// shareOfPrincipal: one principal may have one in so many of the places that all share.
-const shareOfPrincipal = 4
+const (
+	// readTimeout bounds one question to the nodes.
+	readTimeout = 30 * time.Second
+	// sendTimeout bounds the giving of one transaction to the nodes. Past it the outcome is unknown.
+	sendTimeout = 20 * time.Second
+	// shareOfPrincipal: one principal may have one in so many of the places that all share.
+	shareOfPrincipal = 4
+)
 
-func (c *Config) complete() error {
-	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
+func (c *Config) complete() {
 	c.NodesWait = cmp.Or(c.NodesWait, time.Second)
-	c.SendTimeout = cmp.Or(c.SendTimeout, 20*time.Second)
 	c.ReadyWait = cmp.Or(c.ReadyWait, 3*time.Second)
 	c.OrderWait = cmp.Or(c.OrderWait, time.Second)
 	c.CountWait = cmp.Or(c.CountWait, 8*time.Second)
 	c.OfferAgain = cmp.Or(c.OfferAgain, 3*time.Second)
-	c.ReceiptWait = cmp.Or(c.ReceiptWait, 20*time.Second)
-	c.MaxReceiptWait = cmp.Or(c.MaxReceiptWait, time.Minute)
 	c.ReceiptEvery = cmp.Or(c.ReceiptEvery, 250*time.Millisecond)
 	c.MaxFeeds = cmp.Or(c.MaxFeeds, ethereum.MaxSubscriptions)
 	c.MaxFilterBytes = cmp.Or(c.MaxFilterBytes, 64<<20)
-	for _, d := range []time.Duration{c.ReadTimeout, c.NodesWait, c.SendTimeout, c.ReadyWait, c.OrderWait, c.CountWait, c.OfferAgain, c.ReceiptWait, c.MaxReceiptWait, c.ReceiptEvery} {
-		if d < 0 {
-			return errors.New("the times of an Ethereum endpoint must be above 0")
-		}
-	}
-	if c.ReceiptWait > c.MaxReceiptWait {
-		return fmt.Errorf("the usual wait for a receipt, %v, must not be longer than the longest, %v", c.ReceiptWait, c.MaxReceiptWait)
-	}
-	return nil
 }
 
 // Endpoint answers for one chain. It is a ws.Dialect.
@@ -135,7 +127,7 @@ type Endpoint struct {
 	paths    []string // of all endpoints, since Handler
 	lines    lines
 	feeds    feeds
-	receipts receipts
+	receipts singleflight.Group // questions for receipts, by hash
 	offering
 }
 
@@ -143,10 +135,10 @@ var _ ws.Dialect = (*Endpoint)(nil)
 
 // New makes the endpoint of a chain. It ends with the ws.Server that serves it, and must
 // not outlive nodes.
-func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Endpoint, error) {
-	if err := cfg.complete(); err != nil {
-		return nil, err
-	}
+func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Config, reg prometheus.Registerer, log *slog.Logger) (
+	*Endpoint, error,
+) {
+	cfg.complete()
 	list, err := knownMethods()
 	if err != nil {
 		return nil, err
@@ -205,12 +197,13 @@ func (e *Endpoint) answer(ctx context.Context, c *ws.Call) ws.Answer {
 	return ws.Answer{Err: e.noMethod(c.Method)}
 }
 
-// mayRead refuses who may not read through the nodes of the chain.
+// mayRead refuses a client that may not read through the nodes of the chain.
 func (e *Endpoint) mayRead(c *ws.Call) *wire.Error {
 	if c.May(access.RightChain, access.ChainOf(e.nodes.ID())) {
 		return nil
 	}
-	err := wire.Errorf(wire.CodeForbidden, "the right %s on %s:* is missing, without which nothing is read through the nodes of this chain; nothing happened",
+	err := wire.Errorf(wire.CodeForbidden,
+		"the right %s on %s:* is missing, without which nothing is read through the nodes of this chain; nothing happened",
 		access.RightChain, e.nodes.ID())
 	err.Data.Right = access.RightChain.String()
 	return err
@@ -246,7 +239,7 @@ func noBlocks(params []byte) bool {
 
 // ask asks a node.
 func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Answer {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var got json.RawMessage
 	var refusal *ethereum.RPCError
@@ -275,7 +268,8 @@ const nodesPause = 100 * time.Millisecond
 func (e *Endpoint) patiently(ctx context.Context, ask func() error) error {
 	for began := time.Now(); ; {
 		err := ask()
-		if !errors.Is(err, chain.ErrUnreachable) && !errors.Is(err, ethereum.ErrClosed) || time.Since(began)+nodesPause > e.cfg.NodesWait || !pause(ctx, nodesPause) {
+		away := errors.Is(err, chain.ErrUnreachable) || errors.Is(err, ethereum.ErrClosed)
+		if !away || time.Since(began)+nodesPause > e.cfg.NodesWait || !pause(ctx, nodesPause) {
 			return err
 		}
 	}

@@ -48,32 +48,33 @@ func invalid(field, rule string, args ...any) *wire.Error {
 
 // errOfNodes is why nodes could not be asked.
 func errOfNodes(err error) *wire.Error {
-	var e *wire.Error
 	switch {
 	case errors.Is(err, ethereum.ErrTooLarge):
 		return wire.Errorf(wire.CodeAnswerTooLarge, "the node's answer is larger than is passed on; ask for less")
 	case errors.Is(err, ethereum.ErrBusy):
-		e = wire.Errorf(wire.CodeServerBusy, "no slot at the nodes of the chain became free in time, or they want fewer requests; nothing happened; ask again")
-		e.Data.Stage, e.Data.RetryAfterMs = wire.StageForward, retryBusy
-	default:
-		e = wire.Errorf(wire.CodeUnavailable, "no node of the chain has answered; nothing happened")
-		e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+		return busy(wire.StageForward, retryBusy,
+			"no slot at the nodes of the chain became free in time, or they want fewer requests; nothing happened; ask again")
 	}
+	return unavailable(wire.OutcomeNone, retryUnavailable, "no node of the chain has answered; nothing happened")
+}
+
+// unavailable is an error of a part that is out of reach, with what became of the request.
+func unavailable(outcome string, retryAfterMs int64, sentence string, args ...any) *wire.Error {
+	e := wire.Errorf(wire.CodeUnavailable, sentence, args...)
+	e.Data.Outcome, e.Data.RetryAfterMs = outcome, retryAfterMs
 	return e
 }
 
-// errOfDoubt is what a client is told while nodes disagree about what is pending.
-func errOfDoubt(doubt error) *wire.Error {
-	e := wire.Errorf(wire.CodeUnavailable, "%v; nothing happened", doubt)
-	e.Data.Outcome, e.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
+// busy refuses what finds no room at a stage.
+func busy(stage string, retryAfterMs int64, sentence string, args ...any) *wire.Error {
+	e := wire.Errorf(wire.CodeServerBusy, sentence, args...)
+	e.Data.Stage, e.Data.RetryAfterMs = stage, retryAfterMs
 	return e
 }
 
 // errFeeds refuses a subscription beyond what there may be of them.
 func errFeeds(sentence string, args ...any) *wire.Error {
-	e := wire.Errorf(wire.CodeServerBusy, sentence+"; end one before you open another", args...)
-	e.Data.Stage, e.Data.RetryAfterMs = wire.StageQuota, retryFeeds
-	return e
+	return busy(wire.StageQuota, retryFeeds, sentence+"; end one before you open another", args...)
 }
 
 // array returns params as the array that nodes want.

@@ -10,12 +10,8 @@ import (
 	"noncegate/ws"
 )
 
-// row reads what is known of one nonce.
-func (s *sending) row(signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
-	return s.e.row(s.call, signer, n)
-}
-
-func (e *Endpoint) row(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
+// rowOf reads what is known of one nonce.
+func rowOf(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
 	r, err := c.Do(&nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
 	if err != nil {
 		return nonce.Row{}, false, err
@@ -26,7 +22,7 @@ func (e *Endpoint) row(c *ws.Call, signer string, n int64) (row nonce.Row, there
 	return nonce.Row{}, false, nil
 }
 
-// refused is the answer of a transaction that was not recorded, and so given to nobody.
+// refused is the answer of a transaction that was not recorded, and so given to no node.
 func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
 	decided := err.Code == wire.CodeConflict || err.Code == wire.CodeForbidden
 	if a, tried := s.triedBefore(); decided && tried {
@@ -40,9 +36,9 @@ func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
 }
 
 // triedBefore is the answer of a transaction that is refused now and may be on its way since an
-// earlier try: whoever is told to sign another one would pay twice. tried: it was.
+// earlier try: a client that is told to sign another one would pay twice. tried: it was.
 func (s *sending) triedBefore() (a ws.Answer, tried bool) {
-	row, there, err := s.row(s.signer, s.tx.Nonce)
+	row, there, err := rowOf(s.call, s.signer, s.tx.Nonce)
 	recorded := err == nil && there && (row.TxHash == s.tx.Hash || row.Replaced.Contains(s.tx.Hash))
 	if s.was != nonce.SentOpen && s.was != nonce.SentTaken && !recorded {
 		return ws.Answer{}, false
@@ -61,29 +57,29 @@ func (s *sending) triedBefore() (a ws.Answer, tried bool) {
 
 // errTriedBefore refuses to offer a transaction again that may be on its way.
 func errTriedBefore(hash string) *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable,
-		"the same transaction was sent before and may be on its way, and its nonce is not yours any more, so it is not offered again: ask what became of it (eth_getTransactionReceipt of %s), and sign nothing else for this payment before you know", hash)
-	err.Data.Outcome = wire.OutcomeUnknown
-	return err
+	return unavailable(wire.OutcomeUnknown, 0, "the same transaction was sent before and may be on its way, and its nonce is not yours "+
+		"any more, so it is not offered again: ask what became of it (eth_getTransactionReceipt of %s), "+
+		"and sign nothing else for this payment before you know", hash)
 }
 
-// explain says to a wallet why its transaction was not recorded, and so given to nobody.
+// explain says to a wallet why its transaction was not recorded, and so given to no node.
 func (s *sending) explain(ctx context.Context, err *wire.Error) *wire.Error {
 	data := err.Data
 	switch {
 	case err.Code == wire.CodeForbidden && data.Right == access.RightMarkAny.String():
 		return s.about(wire.Rejectedf("not_holder",
-			"nonce %d of %s is held by somebody else, nothing was sent; ask for the pending transaction count again, and sign with that nonce", s.tx.Nonce, s.signer))
+			"nonce %d of %s is held by somebody else, nothing was sent; ask for the pending transaction count again, and sign with that nonce",
+			s.tx.Nonce, s.signer))
 	case err.Code == wire.CodeConflict && data.Cause == wire.CauseReplacement:
 		return s.about(wire.Rejectedf("conflict",
-			"another transaction is recorded for nonce %d of %s, nothing was sent: one replaces it only if recipient, value and data are the same, or if it sends nothing to its own account; ask for the pending transaction count again, and sign with that nonce, or say that you mean it with ?replace=any in the URL or the header Noncegate-Replace: any", s.tx.Nonce, s.signer))
+			"another transaction is recorded for nonce %d of %s, nothing was sent: one replaces it only if recipient, value and data are "+
+				"the same, or if it sends nothing to its own account; ask for the pending transaction count again, and sign with that nonce, "+
+				"or say that you mean it with ?replace=any in the URL or the header Noncegate-Replace: any", s.tx.Nonce, s.signer))
 	case err.Code == wire.CodeConflict:
 		return s.conflict(ctx, err)
 	case err.Code == wire.CodeUnavailable && data.Outcome == wire.OutcomeUnknown:
-		out := wire.Errorf(wire.CodeUnavailable,
+		return unavailable(wire.OutcomeUnknown, retryUnavailable,
 			"the gateway does not know whether it has recorded the transaction, and has given it to no node; send the same raw transaction again")
-		out.Data.Outcome, out.Data.RetryAfterMs = wire.OutcomeUnknown, retryUnavailable
-		return out
 	}
 	out := *err
 	out.Message += "; nothing was sent"
@@ -109,33 +105,39 @@ func (s *sending) conflict(ctx context.Context, err *wire.Error) *wire.Error {
 func (s *sending) whyNot(ctx context.Context, err *wire.Error) *wire.Error {
 	n, sentence := s.tx.Nonce, clip(strings.TrimPrefix(err.Message, "conflict: "))
 	next, failed := s.e.free(ctx, s.call, s.signer, s.tx.Account)
-	row, there, unread := s.row(s.signer, n)
+	row, there, unread := rowOf(s.call, s.signer, n)
 	taken := there && row.Status != nonce.Released
 	switch {
 	case failed != nil || unread != nil:
 		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
-	case taken && markedWithoutHash(&row) && n >= s.e.mined(ctx, s.signer, s.tx.Account):
-		return wire.Rejectedf("conflict",
-			"nonce %d of %s was marked as used without a hash, and as far as is known the chain has not used it; nothing was sent. If it was marked for this transaction, name the hash (nonce_markUsed with txHash %s) and send it again; sign nothing else for this payment before you know", n, s.signer, s.tx.Hash)
-	case n < s.e.mined(ctx, s.signer, s.tx.Account), taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{}, !taken && n < next:
-		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent", s.signer, next, n)
+	case taken && usedWithoutHash(&row) && n >= s.e.mined(ctx, s.signer, s.tx.Account):
+		was, by := "was marked as used without a hash, and as far as is known the chain has not used it", "it was marked for this transaction"
+		if row.Reason == nonce.ReasonMined {
+			was, by = "was used by a block that was replaced, by which transaction is not known, and is not used now", "this transaction used it"
+		}
+		return wire.Rejectedf("conflict", "nonce %d of %s %s; nothing was sent. If %s, name the hash "+
+			"(nonce_markUsed with txHash %s) and send it again; sign nothing else for this payment before you know", n, s.signer, was, by, s.tx.Hash)
+	case n < s.e.mined(ctx, s.signer, s.tx.Account), !taken && n < next,
+		taken && row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{}:
+		return wire.Rejectedf("conflict", "nonce too low: the next nonce of %s is %d, and that of the transaction, %d, is used; nothing was sent",
+			s.signer, next, n)
 	case taken:
 		return wire.Rejectedf("conflict", "%s; nothing was sent", sentence)
 	case n > next && (s.beyondWindow() || s.line.awaitsWindow(next)): // those before it come again
 		return s.errWindow()
 	case n > next:
-		return wire.Rejectedf("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent", n, s.signer, next)
+		return wire.Rejectedf("conflict", "nonce too high: nobody holds nonce %d of %s, and the next one is %d; nothing was sent",
+			n, s.signer, next)
 	case s.e.cfg.Take && !s.call.May(access.RightAllocate, s.signer):
 		return s.call.Forbidden(access.RightAllocate)
 	}
 	return wire.Rejectedf("conflict", "nobody holds nonce %d of %s, nothing was sent; allocate it first, with nonce_allocate", n, s.signer)
 }
 
-// markedWithoutHash reports whether a client, and not the chain or a floor, said that the nonce is
+// usedWithoutHash reports whether a client or the chain, and not a floor, said that the nonce is
 // used, and not by which transaction.
-func markedWithoutHash(row *nonce.Row) bool {
-	return row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{} &&
-		row.Reason != nonce.ReasonBelowFloor && row.Reason != nonce.ReasonMined
+func usedWithoutHash(row *nonce.Row) bool {
+	return row.Status == nonce.Consumed && row.TxHash == nonce.TxHash{} && row.Reason != nonce.ReasonBelowFloor
 }
 
 // beyondWindow reports whether the nonce is further ahead of the chain than new ones may be.

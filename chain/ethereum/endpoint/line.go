@@ -39,7 +39,7 @@ type line struct {
 	hashes map[chain.Hash]bool // of those transactions
 }
 
-// enter counts somebody who sends for a signer.
+// enter counts a transaction of a signer.
 func (ls *lines) enter(signer string) *line {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	resultNode    = "node"    // an error of the node
 )
 
-// otherMethod is the label of methods that nobody knows.
+// otherMethod is the label of methods that are on no list.
 const otherMethod = "other"
 
 // What became of a transaction that was not given to a node, beside the classes of
@@ -61,7 +61,8 @@ func newMetrics(id string, known []string, subscriptions func() int, reg prometh
 			"Transactions whose outcome was not known and that the gateway gave to the nodes again, by what became of them.", "outcome"),
 		known: make(map[string]bool, len(known)),
 	}
-	figures.Gauge(reg, "eth_upstream_subscriptions", "Subscriptions that are open at nodes for clients of the Ethereum endpoint.", subscriptions)
+	figures.Gauge(reg, "eth_upstream_subscriptions",
+		"Subscriptions that are open at nodes for clients of the Ethereum endpoint.", subscriptions)
 	for _, method := range known {
 		m.known[method] = true
 	}

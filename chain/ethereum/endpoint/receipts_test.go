@@ -3,56 +3,62 @@ package endpoint
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"noncegate/chain"
-	"noncegate/ws"
+	"noncegate/chain/ethereum"
 )
 
-func TestThoseWhoWaitForOneReceiptShareItsQuestion(t *testing.T) {
+// minedLater has the receipt of every transaction from a moment on.
+type minedLater struct {
+	Nodes
+	from  time.Time
+	asked atomic.Int64
+}
+
+func (n *minedLater) Call(context.Context, string, json.RawMessage) (json.RawMessage, *ethereum.RPCError, error) {
+	n.asked.Add(1)
+	time.Sleep(time.Millisecond)
+	if time.Now().Before(n.from) {
+		return json.RawMessage("null"), nil, nil
+	}
+	return json.RawMessage("{}"), nil, nil
+}
+
+func TestThoseThatWaitForOneReceiptShareItsQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var rs receipts
+		nodes := &minedLater{from: time.Now().Add(10 * time.Second)}
+		e := &Endpoint{nodes: nodes}
+		e.cfg.complete()
+		var answered, late atomic.Int64
 		var all sync.WaitGroup
-		asked, answered, late := 0, 0, 0
-		hash, mined := chain.Hash{1}, time.Now().Add(10*time.Second)
-		var mu sync.Mutex
 		for i := range 300 {
 			wait := time.Minute
-			if i < 100 {
-				wait = 5 * time.Second // whoever asks among them goes before there is a receipt
+			if i < 10 {
+				wait = 5 * time.Second // the one that asks may be among these
 			}
 			all.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), wait)
-				defer cancel()
-				a, ok := rs.await(ctx, hash, func() (ws.Answer, bool) {
-					mu.Lock()
-					asked++
-					mu.Unlock()
-					return ws.Answer{Result: []byte("{}")}, !time.Now().Before(mined)
-				}, func() bool { return pause(ctx, 250*time.Millisecond) })
-				mu.Lock()
-				defer mu.Unlock()
-				if ok && string(a.Result) == "{}" {
-					answered++
-				} else {
-					late++
+				switch a := e.receipt(t.Context(), chain.Hash{1}, wait); {
+				case string(a.Result) == "{}":
+					answered.Add(1)
+				case a.Foreign.Code == codeReceiptTimeout:
+					late.Add(1)
 				}
 			})
 		}
 		all.Wait()
-		if answered != 200 || late != 100 {
-			t.Errorf("%d have the receipt, %d went before, want 200 and 100", answered, late)
+		if answered.Load() != 290 || late.Load() != 10 {
+			t.Errorf("%d have the receipt, %d went before, want 290 and 10", answered.Load(), late.Load())
 		}
-		if asked > 100 { // 40, and some of those who go at the same moment
-			t.Errorf("the nodes were asked %d times in 10 s, want 4 times a second for all together", asked)
-		}
-		if len(rs.byHash) != 0 {
-			t.Error("left behind: a wait")
+		if n := nodes.asked.Load(); n > 60 { // 41, and up to two for each asker that goes
+			t.Errorf("the nodes were asked %d times in 10 s, want 4 times a second for all together", n)
 		}
 	})
 }

@@ -18,9 +18,9 @@ const (
 
 // record puts the hash of the transaction into the record of its nonce. nil: it is
 // committed, and the transaction may be sent. Nonces ahead of the next one wait for those
-// before them: for OrderWait, and for SendTimeout at most while one of them is on its way here.
+// before them: for OrderWait, and for sendTimeout at most while one of them is on its way here.
 func (s *sending) record(ctx context.Context) *wire.Error {
-	enough, longest := time.NewTimer(s.e.cfg.OrderWait), time.Now().Add(s.e.cfg.SendTimeout)
+	enough, longest := time.NewTimer(s.e.cfg.OrderWait), time.Now().Add(sendTimeout)
 	defer enough.Stop()
 	var counted <-chan time.Time // a timer that runs while the gateway waits for the count to rise
 	last := false
@@ -50,7 +50,8 @@ func (s *sending) record(ctx context.Context) *wire.Error {
 				pause(ctx, lookEvery)
 			}
 			tries = 0
-		case when == retryNever, when == retryNow && tries >= recordTries, when == retryLater && last && (!s.line.lower(s.tx) || time.Now().After(longest)):
+		case when == retryNever, when == retryNow && tries >= recordTries,
+			when == retryLater && last && (!s.line.lower(s.tx) || time.Now().After(longest)):
 			return err
 		case when == retryNow:
 			pause(ctx, fencedPause)
@@ -108,7 +109,7 @@ func (s *sending) retryable(ctx context.Context, err *wire.Error, take bool) ret
 	if failed != nil || s.tx.Nonce < next {
 		return retryNever
 	}
-	row, there, failed := s.row(s.signer, s.tx.Nonce)
+	row, there, failed := rowOf(s.call, s.signer, s.tx.Nonce)
 	switch {
 	case failed != nil || there && row.Status != nonce.Released:
 		return retryNever
@@ -129,7 +130,7 @@ func (s *sending) countRose(ctx context.Context, window int64) bool {
 // it does the same, or nothing but use the nonce, or the caller says that it is meant. retryNow:
 // it may, and says so from now on.
 func (s *sending) replace(ctx context.Context) retry {
-	row, there, err := s.row(s.signer, s.tx.Nonce)
+	row, there, err := rowOf(s.call, s.signer, s.tx.Nonce)
 	switch {
 	case err != nil || !there:
 		return retryNever
@@ -148,7 +149,7 @@ func (s *sending) replace(ctx context.Context) retry {
 }
 
 // sameAs reports whether the transaction does the same as the newest one recorded that nodes have
-// not refused. Of one that did not come through the gateway nobody knows what it does.
+// not refused. What one that did not come through the gateway does is not known.
 func (s *sending) sameAs(ctx context.Context, row *nonce.Row) bool {
 	sent, err := s.e.sentOf(ctx, s.signer, s.tx.Nonce)
 	if err != nil {
@@ -187,6 +188,7 @@ func find(sent []nonce.Sent, n int64, hash nonce.TxHash) *nonce.Sent {
 func (s *sending) mark() *nonce.Request {
 	return &nonce.Request{
 		Kind: nonce.KindMarkSigned, Signer: s.signer, Nonce: s.tx.Nonce, TxHash: s.tx.Hash, Forwarded: true, Over: s.over,
-		Take: s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer), MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
+		Take:    s.e.cfg.Take && s.call.May(access.RightAllocate, s.signer),
+		MarkAny: s.call.May(access.RightMarkAny, s.signer), MaxOpen: s.call.MaxOpen(),
 	}
 }

@@ -43,10 +43,10 @@ type sending struct {
 	attempt int64           // of the nonce, once it is recorded
 	over    nonce.TxHash    // the transaction that it replaces
 	old     bool            // the same was recorded before, and its nonce is CONSUMED
-	earlier *nonce.Earlier  // the hold of the nonce before that nobody accounted for
+	earlier *nonce.Earlier  // the hold of the nonce before that was not accounted for
 }
 
-// sending decodes a transaction and looks whether who sends it may.
+// sending decodes a transaction and looks whether the client may send it.
 func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
 	spelled, ok := text(param)
 	if !ok {
@@ -83,7 +83,7 @@ func (e *Endpoint) elsewhere(err error) string {
 }
 
 // run keeps the transaction, records it, gives it to the nodes, and follows what they say. Once
-// it is recorded all is done, whether somebody waits for it or not.
+// it is recorded all is done, whether the client still waits for it or not.
 func (s *sending) run(ctx context.Context) ws.Answer {
 	s.line = s.e.lines.enter(s.signer)
 	defer s.e.lines.leave(s.line)
@@ -116,9 +116,7 @@ func (s *sending) failed(err *wire.Error) *wire.Error {
 
 // errGone answers a client that has left; it is not sent.
 func errGone() *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable, "the connection has ended; nothing was sent")
-	err.Data.Outcome = wire.OutcomeNone
-	return err
+	return unavailable(wire.OutcomeNone, 0, "the connection has ended; nothing was sent")
 }
 
 // awaitChain waits for what the chain says of a signer that is new here.
@@ -156,7 +154,8 @@ func (s *sending) keep(ctx context.Context) *wire.Error {
 	case errors.Is(err, nonce.ErrSentFull):
 		return errFull(wire.StageQuota, nonce.ErrSentFull.Error())
 	case err != nil:
-		s.e.seldom.notKept.warn(s.e.log, "a transaction could not be stored, and was not sent", "signer", s.signer, "nonce", s.tx.Nonce, "error", err)
+		s.e.seldom.notKept.warn(s.e.log, "a transaction could not be stored, and was not sent",
+			"signer", s.signer, "nonce", s.tx.Nonce, "error", err)
 		return errStore()
 	}
 	return nil
@@ -164,16 +163,12 @@ func (s *sending) keep(ctx context.Context) *wire.Error {
 
 // errStore says that the store could not be asked.
 func errStore() *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable, "the store is out of reach; nothing was sent")
-	err.Data.Outcome, err.Data.RetryAfterMs = wire.OutcomeNone, retryUnavailable
-	return err
+	return unavailable(wire.OutcomeNone, retryUnavailable, "the store is out of reach; nothing was sent")
 }
 
 // errFull refuses a transaction for which there is no room in the store.
 func errFull(stage, sentence string) *wire.Error {
-	err := wire.Errorf(wire.CodeServerBusy, "%s; nothing was sent, wait until some are mined", sentence)
-	err.Data.Stage, err.Data.RetryAfterMs = stage, laterFor.Milliseconds()
-	return err
+	return busy(stage, laterFor.Milliseconds(), "%s; nothing was sent, wait until some are mined", sentence)
 }
 
 // unkeep forgets a transaction that was not recorded, unless an earlier try of it is kept.
@@ -203,7 +198,8 @@ func (e *Endpoint) store(doing, signer string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		e.seldom.notStored.warn(e.log, "what became of a transaction was not stored; it is looked at again", "signer", signer, "doing", doing, "error", err)
+		e.seldom.notStored.warn(e.log, "what became of a transaction was not stored; it is looked at again",
+			"signer", signer, "doing", doing, "error", err)
 	}
 }
 
@@ -211,7 +207,7 @@ func (e *Endpoint) store(doing, signer string, do func(context.Context) error) {
 // is missing is given to them again while such a one is on its way; one that reached no node,
 // for a short while.
 func (s *sending) forward(ctx context.Context) chain.Verdict {
-	ctx, cancel := context.WithTimeout(ctx, s.e.cfg.SendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	for began := time.Now(); ; {
 		changed, lower := s.line.changed(), s.line.lower(s.tx)
@@ -249,9 +245,9 @@ func (e *Endpoint) sendSync(ctx context.Context, c *ws.Call) ws.Answer {
 	if bad != nil {
 		return ws.Answer{Err: bad}
 	}
-	wait := e.cfg.ReceiptWait
+	wait := receiptWait
 	if len(list) == 2 {
-		wait, bad = e.receiptWait(list[1])
+		wait, bad = readWait(list[1])
 		if bad != nil {
 			return ws.Answer{Err: bad}
 		}
@@ -267,35 +263,53 @@ func (e *Endpoint) sendSync(ctx context.Context, c *ws.Call) ws.Answer {
 	return e.receipt(ctx, s.tx.Hash, wait)
 }
 
-// receiptWait reads the time that a client wants to wait, in milliseconds.
-func (e *Endpoint) receiptWait(param []byte) (time.Duration, *wire.Error) {
+// receiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does not say, and
+// maxReceiptWait how long at most.
+const (
+	receiptWait    = 20 * time.Second
+	maxReceiptWait = time.Minute
+)
+
+// readWait reads the time that a client wants to wait, in milliseconds.
+func readWait(param []byte) (time.Duration, *wire.Error) {
 	if string(param) == "null" {
-		return e.cfg.ReceiptWait, nil
+		return receiptWait, nil
 	}
 	ms, ok := number(param)
 	if !ok || ms == 0 {
 		return 0, invalid("timeout", "must be a number of milliseconds above 0")
 	}
-	return min(time.Duration(min(ms, uint64(e.cfg.MaxReceiptWait.Milliseconds())))*time.Millisecond, e.cfg.MaxReceiptWait), nil
+	return time.Duration(min(ms, uint64(maxReceiptWait.Milliseconds()))) * time.Millisecond, nil
 }
 
 // codeReceiptTimeout is the code of EIP-7966 for a receipt that did not come in time.
 const codeReceiptTimeout = 4
 
 // receipt asks for a receipt until there is one, or wait is over. What has been sent is
-// not undone by an error of these questions.
+// not undone by an error of these questions. All calls that wait for one transaction share the
+// questions of one of them; when that one ends, another one asks.
 func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Duration) ws.Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoReceipt)
 	defer cancel()
-	ask := func() (ws.Answer, bool) {
-		a := e.ask(ctx, methodReceipt, []byte(`["`+hash.String()+`"]`))
-		return a, a.Err == nil && a.Foreign == nil && len(a.Result) > 0 && string(a.Result) != "null"
-	}
-	if a, ok := e.receipts.await(ctx, hash, ask, func() bool { return pause(ctx, e.cfg.ReceiptEvery) }); ok {
-		return a
+	for ctx.Err() == nil {
+		asked := e.receipts.DoChan(hash.String(), func() (any, error) { // which ends with ctx
+			a := e.ask(ctx, methodReceipt, []byte(`["`+hash.String()+`"]`))
+			if len(a.Result) == 0 || string(a.Result) == "null" {
+				a = ws.Answer{}
+				pause(ctx, e.cfg.ReceiptEvery)
+			}
+			return a, nil
+		})
+		select {
+		case got := <-asked:
+			if a := got.Val.(ws.Answer); a.Result != nil {
+				return a
+			}
+		case <-ctx.Done():
+		}
 	}
 	message := "The transaction was added to the transaction pool but wasn't processed in " + wait.String()
-	if !errors.Is(context.Cause(ctx), errNoReceipt) { // the gateway stops, or nobody listens any more
+	if !errors.Is(context.Cause(ctx), errNoReceipt) { // the gateway stops, or the client has gone
 		message = "The transaction was added to the transaction pool; the gateway does not wait for its receipt any longer"
 	}
 	return ws.Answer{Foreign: &ws.Foreign{Code: codeReceiptTimeout, Data: []byte(`"` + hash.String() + `"`), Message: message}}

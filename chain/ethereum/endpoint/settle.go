@@ -141,7 +141,7 @@ func (s *sending) takenByAnother(before bool) {
 		return
 	case s.over != nonce.TxHash{}:
 	default:
-		ctx, cancel := context.WithTimeout(context.Background(), s.e.cfg.ReadTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 		defer cancel()
 		start, err := s.e.start(ctx, s.tx.Account)
 		if err == nil && max(start.Latest, start.Pending) <= s.tx.Nonce {
@@ -177,7 +177,8 @@ func (s *sending) keepHold(why string) {
 }
 
 func (s *sending) follow(mark *nonce.Request) nonce.Result {
-	mark.Signer, mark.Nonce, mark.Forwarded, mark.MarkAny = s.signer, s.tx.Nonce, mark.Kind == nonce.KindMarkRecyclable, s.call.May(access.RightMarkAny, s.signer)
+	mark.Signer, mark.Nonce, mark.Forwarded = s.signer, s.tx.Nonce, mark.Kind == nonce.KindMarkRecyclable
+	mark.MarkAny = s.call.May(access.RightMarkAny, s.signer)
 	r, err := s.call.Finish(mark)
 	if err != nil && err.Code == wire.CodeConflict && mark.Kind == nonce.KindMarkRecyclable {
 		return r // a try before may have left it somewhere, so that it is used
@@ -217,17 +218,18 @@ const (
 
 // whoUsed asks the nodes, and the gateway's own record, which transaction used the nonce.
 func (s *sending) whoUsed() usedBy {
-	ctx, cancel := context.WithTimeout(context.Background(), s.e.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	by := s.e.whoUsed(ctx, s.tx.Account, s.tx.Nonce, s.tx.Hash)
 	if by != usedByUnknown {
 		return by
 	}
-	row, there, err := s.row(s.signer, s.tx.Nonce)
+	row, there, err := rowOf(s.call, s.signer, s.tx.Nonce)
 	if err != nil || !there || row.TxHash != s.tx.Hash {
 		return usedByUnknown
 	}
-	if words := s.e.chains.Words(s.signer, []nonce.Row{row}); len(words) == 1 && (words[0] == wire.ChainMined || words[0] == wire.ChainFinal) && row.Replaced == "" {
+	words := s.e.chains.Words(s.signer, []nonce.Row{row})
+	if row.Replaced == "" && len(words) == 1 && (words[0] == wire.ChainMined || words[0] == wire.ChainFinal) {
 		return usedByThis
 	}
 	return usedByUnknown
@@ -246,19 +248,20 @@ func (e *Endpoint) whoUsed(ctx context.Context, account string, n int64, hash ch
 	return usedByUnknown
 }
 
-// tell says to who subscribed that a node has the transaction.
+// tell says to the subscribers that a node has the transaction.
 func (s *sending) tell() {
 	s.e.tellSent(s.signer, s.tx.Nonce, s.attempt, s.tx.Hash, s.earlier)
 }
 
-// reissued is the reason of an event of a nonce with an earlier hold that nobody accounted for.
+// reissued is the reason of an event of a nonce with an earlier hold that was not accounted for.
 const reissued = "reissued"
 
 func (e *Endpoint) tellSent(signer string, n, attempt int64, hash chain.Hash, was *nonce.Earlier) {
 	why := ""
 	if was != nil {
 		why = reissued
-		e.seldom.reissued.warn(e.log, "a transaction took a nonce whose former holder did not say what became of it: should that holder's transaction appear, only one of the two is executed",
+		e.seldom.reissued.warn(e.log, "a transaction took a nonce whose former holder did not say what became of it: "+
+			"should that holder's transaction appear, only one of the two is executed",
 			"signer", signer, "nonce", n, "attempt", attempt, "former_attempt", was.Attempt, "former_tx", was.TxHash.String())
 	}
 	sink := e.events.Sink
@@ -271,12 +274,10 @@ func (e *Endpoint) tellSent(signer string, n, attempt int64, hash chain.Hash, wa
 	}})
 }
 
-// errOnItsWay is the answer where nobody knows whether a node has the transaction. It is
+// errOnItsWay is the answer where it is not known whether a node has the transaction. It is
 // no internal error: clients send again what met one of these, and do not say so.
 func errOnItsWay(said string) *wire.Error {
-	err := wire.Errorf(wire.CodeUnavailable,
-		"the transaction may be on its way: the gateway offers it to the nodes again; send the same raw transaction again, or ask for its receipt, and never send the same payment with another nonce (%s)",
-		clip(cmp.Or(said, "no node has answered")))
-	err.Data.Outcome, err.Data.RetryAfterMs = wire.OutcomeUnknown, retryUnavailable
-	return err
+	return unavailable(wire.OutcomeUnknown, retryUnavailable,
+		"the transaction may be on its way: the gateway offers it to the nodes again; send the same raw transaction again, "+
+			"or ask for its receipt, and never send the same payment with another nonce (%s)", clip(cmp.Or(said, "no node has answered")))
 }

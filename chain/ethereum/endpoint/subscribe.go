@@ -66,8 +66,8 @@ type feeds struct {
 
 	mu     sync.Mutex // guards what follows, and the feeds; no I/O under it
 	byKey  map[feedKey]*feed
-	bytes  int                          // of the params of all feeds that somebody holds
-	usages map[nonce.Principal]feedsUse // of those who hold any
+	bytes  int                          // of the params of all feeds that have members
+	usages map[nonce.Principal]feedsUse // of principals that hold any
 }
 
 // feedKey is the hash of what a feed was asked for with. The params themselves, which may be
@@ -77,7 +77,7 @@ type feedKey [sha256.Size]byte
 // feedsUse is what one principal holds, however many of its connections share it.
 type feedsUse struct{ feeds, bytes int }
 
-// feed is one subscription at a node, as long as somebody wants it.
+// feed is one subscription at a node, as long as it has members.
 type feed struct {
 	key     feedKey
 	bytes   int                     // of its params
@@ -87,7 +87,7 @@ type feed struct {
 	refusal *ethereum.RPCError
 	err     error
 	end     func() // ends it at the node; nil: it is not open
-	over    bool   // nobody joins it any more
+	over    bool   // it takes no members any more
 }
 
 // member is one client's subscription to a feed.
@@ -171,9 +171,11 @@ func (fs *feeds) holdLocked(f *feed, p nonce.Principal) *wire.Error {
 		case use.feeds > cfg.MaxFeeds/share:
 			return errFeeds("this principal has %d subscriptions at the nodes of the chain, as many as it may have", cfg.MaxFeeds/share)
 		case use.bytes > cfg.MaxFilterBytes/share:
-			return errFeeds("the filters of this principal's subscriptions would be longer than the %d bytes that they may have together", cfg.MaxFilterBytes/share)
+			return errFeeds("the filters of this principal's subscriptions would be longer than the %d bytes that they may have together",
+				cfg.MaxFilterBytes/share)
 		case total > cfg.MaxFilterBytes:
-			return errFeeds("the filters of all clients' subscriptions would be longer than the %d bytes that they may have together", cfg.MaxFilterBytes)
+			return errFeeds("the filters of all clients' subscriptions would be longer than the %d bytes that they may have together",
+				cfg.MaxFilterBytes)
 		}
 		if fs.usages == nil {
 			fs.usages = make(map[nonce.Principal]feedsUse)
@@ -202,10 +204,10 @@ func (fs *feeds) releaseLocked(f *feed, p nonce.Principal) {
 	}
 }
 
-// open opens a feed at a node. It is done for all who want it meanwhile, so it does not
-// end with the one who came first. They do not wait for ever if a mistake of ours ends it.
+// open opens a feed at a node. It is done for all clients that want it meanwhile, so it does not
+// end with the one that came first. They do not wait for ever if a mistake of ours ends it.
 func (fs *feeds) open(ctx context.Context, f *feed, params json.RawMessage) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fs.e.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	var end func()
 	var refusal *ethereum.RPCError
@@ -232,7 +234,7 @@ func (fs *feeds) open(ctx context.Context, f *feed, params json.RawMessage) {
 
 var errNotOpened = errors.New("the gateway met an error of its own")
 
-// forgetLocked lets nobody join the feed any more.
+// forgetLocked lets no client join the feed any more.
 func (fs *feeds) forgetLocked(f *feed) {
 	f.over = true
 	if fs.byKey[f.key] == f {
@@ -240,7 +242,7 @@ func (fs *feeds) forgetLocked(f *feed) {
 	}
 }
 
-// deliver hands an event of a node to all who want it and may still read.
+// deliver hands an event of a node to all members that may still read.
 func (fs *feeds) deliver(f *feed, event []byte) {
 	fs.mu.Lock()
 	members := f.members
@@ -252,8 +254,7 @@ func (fs *feeds) deliver(f *feed, event []byte) {
 	}
 }
 
-// lost ends a feed whose events are lost. Whoever waits for them is told by the end of
-// its connection.
+// lost ends a feed whose events are lost. Its members are told by the end of their connections.
 func (fs *feeds) lost(f *feed, reason error) {
 	fs.mu.Lock()
 	members := f.members

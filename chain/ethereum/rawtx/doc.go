@@ -1,5 +1,5 @@
-// Package rawtx reads signed Ethereum transactions as they are sent to a node: who
-// sent it, with which nonce, on which chain, and what its hash will be.
+// Package rawtx reads signed Ethereum transactions as they are sent to a node: the
+// sender, the nonce, the chain, and the hash that the chain will have.
 //
 // The types are 0 (legacy, with and without the chain id of EIP-155), 1 (EIP-2930),
 // 2 (EIP-1559), 3 (EIP-4844, with blobs and without) and 4 (EIP-7702). Every other

@@ -82,7 +82,8 @@ func (sig *signature) recover(prefix, fields, tail []byte, parity byte) (address
 		return address.Address{}, err.in("s")
 	}
 	if s.IsOverHalfOrder() {
-		return address.Address{}, refuse("must not be above half of the curve's order (EIP-2): put the order less s in its place, and the other parity").in("s")
+		return address.Address{}, refuse(
+			"must not be above half of the curve's order (EIP-2): put the order less s in its place, and the other parity").in("s")
 	}
 	var compact [65]byte
 	compact[0] = plainV + parity

@@ -38,7 +38,8 @@ type Node interface {
 	// Subscribe opens a subscription (eth_subscribe) with params, in a session as for Do. notify is called for
 	// each notification, one call at a time, and must not block; ended once, with the
 	// reason, unless Close was called before. Neither is called under a lock.
-	Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error)
+	Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (
+		*Subscription, *Error, error)
 	// Session counts connections: what was found out about a node, such as its chain,
 	// holds for one session. 0: there is none now. Over HTTP it is always 1.
 	Session() uint64

@@ -160,7 +160,9 @@ type Subscription struct {
 }
 
 // Subscribe implements Node.
-func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (*Subscription, *Error, error) {
+func (s *socket) Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (
+	*Subscription, *Error, error,
+) {
 	sub := &Subscription{notify: notify, ended: ended}
 	call := &Call{Method: "eth_subscribe", Params: params}
 	if s.do(ctx, session, sub, []*Call{call}, s.maxAnswer); call.Result == nil {
