@@ -12,11 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"noncegate/test/lab/expect"
-	"noncegate/wire"
+	"noncegate/test/lab/history"
 )
 
 // Fleet is gateways over one database, by node id. Its methods are of the test's goroutine.
@@ -170,16 +171,17 @@ func OwnedBy(owner map[string]string, node string) []string {
 	return signers
 }
 
-// CrowdSigners is how many signers a crowd works on.
-const CrowdSigners = 48
+// crowdSigners is how many signers a crowd works on.
+const crowdSigners = 48
 
 // Crowd is clients that allocate one after the other, each with a request id of its own, and repeat what they were not told.
 type Crowd struct {
 	*Process
-	told atomic.Int64 // allocations answered
+	began time.Time
+	told  atomic.Int64 // allocations answered
 
 	Mu    sync.Mutex // guards what follows
-	Given map[string]string
+	Calls []history.Call
 	Said  map[string]int // answers by reason
 	Ended []error        // how connections ended
 	All   sync.WaitGroup
@@ -203,7 +205,7 @@ func (f *Fleet) Crowd(stop <-chan struct{}, n int) *Crowd {
 
 func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
 	crowd := begun.Add(1)
-	c := &Crowd{Process: at[0], Given: make(map[string]string), Said: make(map[string]int)}
+	c := &Crowd{Process: at[0], began: time.Now(), Said: make(map[string]int)}
 	for i := range n {
 		conn := at[i%len(at)].Connect()
 		c.All.Go(func() {
@@ -213,7 +215,7 @@ func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
 					return
 				default:
 				}
-				if !c.one(conn, fmt.Sprintf("signer-%d", (i+j)%CrowdSigners), fmt.Sprintf("r%d-%d-%d", crowd, i, j)) {
+				if !c.one(conn, history.Call{Client: i, Signer: fmt.Sprintf("signer-%d", (i+j)%crowdSigners), RequestID: fmt.Sprintf("r%d-%d-%d", crowd, i, j)}) {
 					return
 				}
 			}
@@ -223,28 +225,27 @@ func newCrowd(stop <-chan struct{}, n int, at ...*Process) *Crowd {
 }
 
 // one allocates until it is told a nonce. false: the connection has ended.
-func (c *Crowd) one(conn *Peer, signer, id string) bool {
+func (c *Crowd) one(conn *Peer, call history.Call) bool {
 	for {
 		conn.Last++
-		// A connection that was closed says why to whoever reads it.
-		_ = conn.Request(conn.Last, wire.MethodAllocate, Allocation(signer, id))
+		call.Kind, call.Count, call.HoldMs, call.Start = history.Allocate, 1, time.Minute.Milliseconds(), time.Since(c.began)
+		call.Outcome, call.Reason = history.Unknown, "connection closed"
+		_ = conn.Conn.Send(conn.Last, &call) // a connection that was closed says why to whoever reads it
 		r, err := conn.Read()
+		this := call
+		this.End = time.Since(c.began)
 		c.Mu.Lock()
 		if err != nil {
 			c.Ended = append(c.Ended, err)
-			c.Mu.Unlock()
+		} else {
+			r.Settle(&this)
+			c.Said[r.Reason()]++
+		}
+		c.Calls = append(c.Calls, this)
+		c.Mu.Unlock()
+		if err != nil {
 			return false
 		}
-		c.Said[r.Reason()]++
-		var a wire.AllocateResult
-		if r.Error == nil && wire.Unmarshal(r.Result, &a) == nil {
-			what := fmt.Sprintf("%s %d %d", signer, a.Nonce, a.Attempt)
-			if was, twice := c.Given[what]; twice {
-				c.Errorf("%s was given to %s and to %s", what, was, id)
-			}
-			c.Given[what] = id
-		}
-		c.Mu.Unlock()
 		if r.Error == nil {
 			c.told.Add(1)
 			return true
@@ -269,23 +270,12 @@ func (c *Crowd) Only(reasons ...string) {
 	}
 }
 
-// Kept fails the test unless all that was answered is in the database, and beyond that at most the last request of each connection
-// that ended, more at most. Nodes give request ids of their own to what they forward; those are left out.
-func (c *Crowd) Kept(db string, more int) {
+// Kept has what was answered judged by what is stored.
+func (c *Crowd) Kept(final *history.Final, err error) {
 	c.Helper()
-	text := Query(c, db, `SELECT format('%s %s %s', s.signer, g.nonce, g.attempt) AS what, g.request_id
-		FROM given g JOIN signers s USING (signer_id) WHERE g.request_id ~ '^r[0-9]+-'`)
-	stored := make(map[string]bool)
-	for line := range strings.Lines(text) {
-		stored[strings.TrimSpace(line)] = true
+	expect.Must(c, err)
+	h := &history.History{BeganAt: c.began.UnixMilli(), Calls: c.Calls, Final: final}
+	for _, v := range history.Check(h, history.Limits{MaxOverdue: time.Hour}).Violations {
+		c.Error(v)
 	}
-	for what, id := range c.Given {
-		if line := fmt.Sprintf("(%q,%s)", what, id); !stored[line] {
-			c.Errorf("%s was answered and is not in the store", line)
-		}
-	}
-	if n := len(stored) - len(c.Given); n < 0 || n > more {
-		c.Errorf("%d are in the store, %d were answered, %d connections ended", len(stored), len(c.Given), len(c.Ended))
-	}
-	Consistent(c, db)
 }

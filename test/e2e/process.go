@@ -237,7 +237,7 @@ type Peer struct {
 // Connect opens a connection.
 func (p *Process) Connect() *Peer {
 	p.Helper()
-	conn, err := peer.Dial(p.Context(), p.URL, peer.Config{Timeout: wait.Patience})
+	conn, err := peer.Dial(p.Context(), p.URL, peer.Config{Timeout: wait.Patience, DefaultHold: time.Minute})
 	expect.Must(p, err)
 	p.Cleanup(func() { _ = conn.Close() })
 	return &Peer{TB: p.TB, Conn: conn, Got: make(map[int64]*Reply)}

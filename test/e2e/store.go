@@ -19,8 +19,10 @@ import (
 	"noncegate/nonce/postgres"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/redistest"
+	"noncegate/test/lab/stored"
 	"noncegate/test/lab/tlstest"
 	"noncegate/test/lab/wait"
 )
@@ -81,28 +83,12 @@ func Execute(t testing.TB, url string, statements ...string) {
 	}
 }
 
-// The tables of a database under names of the tests: signers(signer_id, signer, version, next, floor, owner, token),
-// nonces(signer_id, nonce, status, attempt, token) and given(signer_id, request_id, nonce, attempt), which has a row for each nonce
-// of an allocation with a request id, and nodes(node, live, incarnation). token is that under which the row was written, 0 by a
-// node in mode basic.
-const tables = `WITH signers AS (
-	SELECT signer_id, signer, version, next_nonce AS next, floor, nullif(owner_node, '') AS owner, s.fencing_token AS token FROM signer s JOIN shard USING (shard_id)
-), nonces AS (
-	SELECT signer_id, e.nonce, e.status, e.attempt, s.fencing_token AS token FROM signer s, live_entries(s.live) e
-	UNION ALL SELECT h.signer_id, h.nonce, 'CONSUMED', h.attempt, s.fencing_token FROM signer_history h JOIN signer s USING (signer_id)
-	WHERE NOT EXISTS (SELECT 1 FROM live_entries(s.live) e WHERE e.nonce = h.nonce)
-), given AS (
-	SELECT q.signer_id, q.request_id, (n->>0)::bigint AS nonce, (n->>1)::bigint AS attempt FROM signer_request q, jsonb_array_elements(q.nonces::jsonb) n
-), nodes AS (
-	SELECT node, NOT gone AND lease_until > store_millis() AS live, incarnation FROM gateway_node
-) `
-
-// Query is the result of a query as text, a line each row; it may use those tables.
+// Query is the result of a query as text, a line each row.
 func Query(t testing.TB, url, sql string) (text string) {
 	t.Helper()
 	conn := Dial(t, url)
 	defer conn.Close(t.Context())
-	err := conn.QueryRow(t.Context(), tables+`SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
+	err := conn.QueryRow(t.Context(), `SELECT coalesce(string_agg(x::text, E'\n'), '') FROM (`+sql+`) x`).Scan(&text)
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
@@ -143,38 +129,11 @@ func Everything(t testing.TB, url string) string {
 // requests were given.
 func Consistent(t testing.TB, url string) {
 	t.Helper()
-	consistent(t, url, "true")
-}
-
-// ConsistentButPruned is Consistent where old rows of what is consumed were deleted.
-func ConsistentButPruned(t testing.TB, url string) {
-	t.Helper()
-	consistent(t, url, "false")
-}
-
-func consistent(t testing.TB, url, whole string) {
-	t.Helper()
-	for what, sql := range map[string]string{
-		"signer, next, nonces with rows, highest": `
-			SELECT s.signer, s.next, count(n), max(n.nonce) FROM signers s LEFT JOIN nonces n USING (signer_id)
-			GROUP BY s.signer_id, s.signer, s.next, s.floor
-			HAVING max(n.nonce) >= s.next OR count(n) > count(DISTINCT n.nonce) OR bool_or(n.status = 'UNREADABLE')
-			    OR ` + whole + ` AND s.next > s.floor AND count(n) FILTER (WHERE n.nonce >= s.floor) <> s.next - s.floor`,
-		// A consumed nonce that is repaired lives again, at a higher attempt.
-		"nonces that are used and live": `
-			SELECT s.signer, h.nonce FROM signer s JOIN signer_history h USING (signer_id), live_entries(s.live) e WHERE e.nonce = h.nonce AND e.attempt <= h.attempt`,
-		"nonces that two requests were given": `
-			SELECT signer_id, nonce, attempt, array_agg(request_id) FROM given GROUP BY 1, 2, 3 HAVING count(*) > 1`,
-		"nonces of requests that were never handed out": `
-			SELECT s.signer, g.* FROM given g JOIN signers s USING (signer_id) WHERE g.nonce >= s.next`,
-		"holds that nobody would end": `
-			SELECT s.signer, min(e.held_until), d.due_at FROM signer s CROSS JOIN LATERAL live_entries(s.live) e LEFT JOIN signer_due d USING (signer_id)
-			WHERE e.status = 'HELD' GROUP BY s.signer_id, d.due_at HAVING d.due_at IS NULL OR d.due_at > min(e.held_until)`,
-		"signers in the wrong shard": `
-			SELECT s.signer, s.shard_id, d.shard_id FROM signer s LEFT JOIN signer_due d USING (signer_id) WHERE d.shard_id <> s.shard_id OR s.shard_id NOT IN (SELECT shard_id FROM shard)`,
-	} {
-		if wrong := Query(t, url, sql); wrong != "" {
-			t.Errorf("%s:\n%s", what, wrong)
+	final, err := stored.Postgres(t.Context(), url)
+	expect.Must(t, err)
+	for _, v := range history.Check(&history.History{Final: final}, history.Limits{MaxOverdue: time.Hour, NoModel: true}).Violations {
+		if v.Rule == history.Hole || v.Rule == history.OneHolder { // what was asked is not written down
+			t.Error(v)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"noncegate/test/lab/history"
 	"noncegate/test/lab/pgtest"
+	"noncegate/test/lab/stored"
 )
 
 // Options are what many runs share.
@@ -269,7 +270,7 @@ func (c *cluster) finish(ctx context.Context) (err error) {
 	if c.file != nil {
 		lasts(ctx, fileSettles)
 		c.nodes[0].end(syscall.SIGTERM)
-		if err := c.finalOfFile(ctx); err != nil && ctx.Err() == nil {
+		if c.h.Final, err = stored.SQLite(ctx, c.file.database()); err != nil && ctx.Err() == nil {
 			c.wrong(history.HoldLost, "", "the file cannot be read: %v", err)
 		}
 		return ctx.Err()
@@ -285,7 +286,8 @@ func (c *cluster) finish(ctx context.Context) (err error) {
 	if c.chain != nil {
 		c.h.Chain.Settled = time.Since(c.began)
 	}
-	return c.finalOfPostgres(ctx)
+	c.h.Final, err = stored.Postgres(ctx, c.Postgres.URL(c.database))
+	return err
 }
 
 // keep saves what helps to understand a run: the logs and, of a file, what is stored; a report; the history.

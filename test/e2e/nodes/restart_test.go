@@ -6,72 +6,44 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/gorilla/websocket"
 
 	"noncegate/test/e2e"
+	"noncegate/test/lab/history"
+	"noncegate/test/lab/stored"
 	"noncegate/wire"
 )
 
-// holds reads every open hold of the crowd's signers through the protocol.
-func holds(c *e2e.Peer) map[string]bool {
-	c.Helper()
-	open := make(map[string]bool)
-	for i := range e2e.CrowdSigners {
-		signer := fmt.Sprintf("signer-%d", i)
-		for from := int64(0); ; {
-			page := e2e.Decode[wire.ListResult](c, c.Want("ok", wire.MethodList,
-				fmt.Sprintf(`{"signer":%q,"status":"HELD","from":%d,"limit":1000}`, signer, from)))
-			for _, a := range page.Allocations {
-				open[fmt.Sprintf("%s %d %d", signer, a.Nonce, a.Attempt)] = true
-			}
-			if page.NextFrom == nil {
-				break
-			}
-			from = *page.NextFrom
-		}
-	}
-	return open
-}
-
 func TestAGatewayThatWasKilledHasEveryHoldItAnsweredAndServesAtOnce(t *testing.T) {
 	t.Parallel()
-	for engine, store := range map[string]func() string{
-		"postgres": func() string { return e2e.Database(t) },
-		"sqlite":   func() string { return "sqlite:" + filepath.Join(t.TempDir(), "n.db") },
+	db, file := e2e.Database(t), filepath.Join(t.TempDir(), "n.db")
+	for store, final := range map[string]func() (*history.Final, error){
+		db:               func() (*history.Final, error) { return stored.Postgres(t.Context(), db) },
+		"sqlite:" + file: func() (*history.Final, error) { return stored.SQLite(t.Context(), file) },
 	} {
-		t.Run(engine, func(t *testing.T) {
-			args := []string{"--store=" + store(), "--node-id=n", "--lease-ttl=10m", "--max-holds=4096"}
+		t.Run(store[:strings.Index(store, ":")], func(t *testing.T) {
+			args := []string{"--store=" + store, "--node-id=n", "--lease-ttl=10m", "--max-holds=4096"}
 			p := e2e.Launch(t, args...)
 			c := p.Crowd(t.Context(), 8)
 			c.Reach(400)
 			p.Signal(syscall.SIGKILL)
 			c.All.Wait()
 			p.Exit()
+			c.Kept(final())
 
 			again := e2e.Launch(t, args...).Connect()
 			first := again.Allocate("signer-0", "") // the lease of the killed one still runs
-			open := holds(again)
-			for what := range c.Given {
-				if !open[what] {
-					t.Errorf("%s was answered and is not held", what)
+			for _, call := range c.Calls {
+				if len(call.Nonces) > 0 && call.Signer == "signer-0" && call.Nonces[0].Nonce == first.Nonce {
+					t.Errorf("nonce %d was handed out again", first.Nonce)
 				}
 			}
-			if what := fmt.Sprintf("signer-0 %d %d", first.Nonce, first.Attempt); c.Given[what] != "" {
-				t.Errorf("%s was handed out again", what)
-			}
-			for what, id := range c.Given {
-				var signer string
-				var nonce int64
-				if _, err := fmt.Sscan(what, &signer, &nonce); err != nil {
-					t.Fatal(err)
-				}
-				if got := again.Allocate(signer, id); got.Nonce != nonce {
-					t.Errorf("%s: %s is answered with %d after the restart", what, id, got.Nonce)
-				}
-				break // one is enough: each costs a round trip
+			if got := again.Allocate(c.Calls[0].Signer, c.Calls[0].RequestID); got.Nonce != c.Calls[0].Nonces[0].Nonce {
+				t.Errorf("%v is answered with %d after the restart", &c.Calls[0], got.Nonce)
 			}
 		})
 	}
@@ -101,12 +73,15 @@ func TestAGatewayThatIsToldToEndDrains(t *testing.T) {
 	}
 	p.Ends()
 	c.Only("ok", "draining")
-	c.Kept(db, 0)
+	c.Kept(stored.Postgres(t.Context(), db))
+	if got, want := e2e.Query(t, db, `SELECT count(*) FROM signer_request`), fmt.Sprintf("(%d)", c.Said["ok"]); got != want {
+		t.Errorf("%s requests were done, and %s answered", got, want)
+	}
 	got := e2e.Query(t, db, `SELECT count(*), bool_and(owner_node = '' AND owner_incarnation = 0 AND fencing_token = 2) FROM shard`)
 	if got != fmt.Sprintf("(%d,t)", e2e.FewShards) {
 		t.Errorf("shards, or signers, all given back: %s", got)
 	}
-	if live := e2e.Query(t, db, `SELECT live FROM nodes`); live != "(f)" {
+	if live := e2e.Query(t, db, `SELECT NOT gone AND lease_until > store_millis() FROM gateway_node`); live != "(f)" {
 		t.Error("it did not leave the registry")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"noncegate/test/e2e"
 	"noncegate/test/lab/expect"
+	"noncegate/test/lab/stored"
 	"noncegate/wire"
 )
 
@@ -89,7 +90,7 @@ func TestLongAShardIsMovedByHandAndBackAndNobodyIsRefused(t *testing.T) {
 	close(stop)
 	clients.All.Wait()
 	clients.Only("ok")
-	clients.Kept(f.DB, 0)
+	clients.Kept(stored.Postgres(t.Context(), f.DB))
 }
 
 // TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand as docs/runbooks.md says.
@@ -124,5 +125,4 @@ func TestLongASignerWhoseRowCannotBeReadIsShownAndMendedByHand(t *testing.T) {
 	if got := c.Allocate(e2e.Account, ""); got.Nonce != 9 || got.Attempt != 1 {
 		t.Errorf("after its row was mended it was given %+v", got)
 	}
-	e2e.ConsistentButPruned(t, db)
 }

@@ -139,7 +139,7 @@ func TestASecondStartOfANodeTakesOverAtOnceAndTheFirstEnds(t *testing.T) {
 			if after := e2e.Everything(t, db); after != before {
 				t.Errorf("the first changed something\nbefore\n%s\nafter\n%s", before, after)
 			}
-			if live := e2e.Query(t, db, `SELECT live, incarnation FROM nodes`); live != "(t,2)" {
+			if live := e2e.Query(t, db, `SELECT NOT gone AND lease_until > store_millis(), incarnation FROM gateway_node`); live != "(t,2)" {
 				t.Errorf("the registry shows %s", live)
 			}
 		})
