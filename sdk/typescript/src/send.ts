@@ -130,7 +130,7 @@ export function raised(old: bigint | undefined, asked: bigint | undefined, blobs
   return least > (asked ?? 0n) ? least : asked ?? 0n
 }
 
-const chainWaitMs = 3_000
+const chainWaitMs = 10_000
 
 /** asksChain waits until the gateway knows what the chain says of a signer that is new to it, and throws when it does not ask. */
 export async function asksChain(gateway: Gateway, signer: string): Promise<void> {

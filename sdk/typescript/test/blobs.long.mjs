@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { FetchRequest, JsonRpcProvider, Network, Wallet } from 'ethers'
-import { Gateway, NotDone } from 'noncegate'
+import { Gateway, NotDone, signerOf } from 'noncegate'
 import { GatewaySigner } from 'noncegate/ethers'
 import { noncegate } from 'noncegate/viem'
 import { createWalletClient, defineChain, http } from 'viem'
@@ -52,6 +52,7 @@ for (const [name, library] of Object.entries(libraries)) {
     t.after(() => gateway.close())
     const key = generatePrivateKey(), { address } = privateKeyToAccount(key)
     await n.rpc('anvil_setBalance', address, '0xde0b6b3a7640000')
+    await until('the gateway knows what the chain says of the account', async () => (await gateway.status(signerOf(31337, address))).chain)
     const wallet = library(t, n, gateway, key)
     const mined = async (hash, nonce, value) => {
       await n.rpc('anvil_mine', '0x1')

@@ -58,6 +58,7 @@ test('a page pays, comes back after a gateway was killed, and is told what it sl
   const key = generatePrivateKey(), { address } = privateKeyToAccount(key), signer = signerOf(31337, address)
   await n.rpc('anvil_setBalance', address, '0xde0b6b3a7640000')
 
+  await until('the gateway knows what the chain says of the account', async () => (await here.status(signer)).chain)
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium' })
   t.after(() => browser.close())
   const page = await browser.newPage()

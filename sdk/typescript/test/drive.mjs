@@ -2,7 +2,7 @@
 // says what came of it.
 import { createInterface } from 'node:readline'
 import { FetchRequest, JsonRpcProvider, Network, Wallet } from 'ethers'
-import { Gateway } from 'noncegate'
+import { Gateway, signerOf } from 'noncegate'
 import { GatewaySigner } from 'noncegate/ethers'
 import { noncegate } from 'noncegate/viem'
 import { createWalletClient, defineChain, http } from 'viem'
@@ -26,6 +26,8 @@ const start = {
   },
 }
 
+const signer = signerOf(CHAIN_ID, new Wallet(KEY).address)
+while (!(await gateway.status(signer)).chain) await new Promise((r) => setTimeout(r, 50))
 const send = start[KIND]()
 console.log(JSON.stringify({ ready: true }))
 for await (const line of createInterface({ input: process.stdin })) {

@@ -30,6 +30,7 @@ async function bench(t, own) {
   await n.rpc('anvil_setBalance', wallet.address, '0xde0b6b3a7640000')
   const signer = new GatewaySigner(wallet, gateway)
   const name = signerOf(31337, wallet.address)
+  await until('the gateway knows what the chain says of the account', async () => (await gateway.status(name)).chain)
   const row = async (nonce) => {
     const [r] = (await gateway.list({ signer: name, from: nonce, limit: 1 })).allocations
     return r ? `${r.status}#${r.attempt}` : 'none'
