@@ -4,14 +4,14 @@
  * @packageDocumentation
  */
 import {
-  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, type AuthorizationRequest, type Authorization, type BlobLike,
+  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, resolveAddress, type AuthorizationRequest, type Authorization, type BlobLike,
   type KzgLibraryLike, type Provider, type Signer,
   type TransactionLike, type TransactionRequest, type TransactionResponse, type TypedDataDomain, type TypedDataField,
 } from 'ethers'
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, deliver, giveBack, heldByUs, raised, type Signed } from './send.js'
+import { asksChain, checkSender, deliver, giveBack, heldByUs, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
@@ -85,6 +85,8 @@ export class GatewaySigner extends AbstractSigner {
   override async sendTransaction(tx: TransactionRequest): Promise<TransactionResponse> {
     if (tx.nonce != null) throw new NotDone('', 'nonce: it comes from the gateway; leave it out')
     const { node, signer } = await this.#ready()
+    const asked = tx.from == null ? undefined : await resolveAddress(tx.from, node)
+    if (asked && !signer.endsWith(asked.toLowerCase())) throw new NotDone('', `from: it is ${asked}, and the account is ${signer}`)
     const { from: _, ...request } = await this.populateTransaction(tx)
     const block = await node.getBlockNumber()
     const { holdMs } = this.#options
@@ -92,6 +94,7 @@ export class GatewaySigner extends AbstractSigner {
     let raw: string
     try {
       raw = await this.signTransaction({ ...request, nonce: hold.nonce } as TransactionRequest)
+      checkSender(hold, Transaction.from(raw).from!)
     } catch (e) {
       await giveBack(this.#gateway, hold, e)
       throw e
@@ -105,7 +108,8 @@ export class GatewaySigner extends AbstractSigner {
    */
   async broadcastTransaction(raw: string, hold: Hold): Promise<TransactionResponse> {
     const { node } = await this.#ready()
-    const { nonce } = Transaction.from(raw)
+    const { nonce, from } = Transaction.from(raw)
+    checkSender(hold, from!)
     if (nonce !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${nonce}`)
     return this.#give(node, hold, raw, await node.getBlockNumber(), true, () => {})
   }
@@ -147,7 +151,9 @@ export class GatewaySigner extends AbstractSigner {
     if (blob) Object.assign(request, { type: 3, blobs, kzg, maxFeePerBlobGas: fees.maxFeePerBlobGas ?? raised(old.maxFeePerBlobGas ?? 0n, 0n, true) })
     const { from: _, ...ready } = await this.populateTransaction({ ...request, nonce: hold.nonce })
     const block = await node.getBlockNumber()
-    return this.#give(node, hold, await this.signTransaction(ready as TransactionRequest), block, true)
+    const raw = await this.signTransaction(ready as TransactionRequest)
+    checkSender(hold, Transaction.from(raw).from!)
+    return this.#give(node, hold, raw, block, true)
   }
 
   /** #ready refuses what cannot go well, before a nonce is taken. */

@@ -106,6 +106,11 @@ export async function giveBack(gateway: Gateway, hold: Hold, why: unknown): Prom
   await gateway.markRecyclable(hold, { reason: sentence(why).replace(/[^\x20-\x7e]/g, ' ').slice(0, 100), timeoutMs: 10_000 }).catch(() => {})
 }
 
+/** checkSender refuses what another account signed than the one whose nonce it has. */
+export function checkSender(hold: Hold, from: string): void {
+  if (!hold.signer.endsWith(from.toLowerCase())) throw new NotDone('', `signer: it signs as ${from}, and the nonce is of ${hold.signer}; nothing was sent`)
+}
+
 /** ownError finds an error of this package among the causes of a library's. */
 export function ownError(e: unknown): unknown {
   for (let inner = e, i = 0; inner instanceof Error && i < 8; inner = inner.cause, i++)

@@ -4,7 +4,7 @@
  * @packageDocumentation
  */
 import {
-  BaseError, HttpRequestError, RpcRequestError, fromRlp, http, keccak256, parseTransaction, toRlp, type Account, type Chain, type Client, type Hex,
+  BaseError, HttpRequestError, RpcRequestError, fromRlp, http, keccak256, parseTransaction, recoverTransactionAddress, toRlp, type Account, type Chain, type Client, type Hex,
   type HttpTransportConfig, type Kzg, type LocalAccount, type SendRawTransactionParameters, type Transport, type TransactionReceipt, type WalletActions,
 } from 'viem'
 import {
@@ -15,7 +15,7 @@ import { parseAccount } from 'viem/utils'
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, deliver, giveBack, heldByUs, ownError, raised, type Signed } from './send.js'
+import { asksChain, checkSender, deliver, giveBack, heldByUs, ownError, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
@@ -133,7 +133,7 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
         async signTransaction(request: Any, o: Any) {
           hold = await gateway.allocate({ signer, recordFirst: true, ...(options.holdMs && { holdMs: options.holdMs }) })
           try {
-            return await sign({ ...request, nonce: hold.nonce }, account, o)
+            return await sign(hold, { ...request, nonce: hold.nonce }, account, o)
           } catch (e) {
             await giveBack(gateway, hold, e)
             throw e
@@ -154,10 +154,14 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       return { inner, args: { ...args, account: signing, ...(chain && { chain }) } }
     }
 
-    async function sign(request: Any, account: Account, o?: Any): Promise<Hex> {
-      if (account.type === 'local') return account.signTransaction(request, o)
-      const { account: _, from: __, ...rest } = request
-      const signed: unknown = await signTransaction(client as Any, { ...rest, account, chain: null })
+    async function sign(hold: Hold, request: Any, account: Account, o?: Any): Promise<Hex> {
+      const raw = account.type === 'local' ? await account.signTransaction(request, o) : await signAtNode(request, account)
+      await ofHold(hold, raw)
+      return raw
+    }
+
+    async function signAtNode({ account: _, from: __, ...request }: Any, account: Account): Promise<Hex> {
+      const signed: unknown = await signTransaction(client as Any, { ...request, account, chain: null })
       return typeof signed === 'string' ? signed as Hex : (signed as { raw: Hex }).raw // as go-ethereum answers
     }
 
@@ -191,7 +195,7 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       const prepared = await prepareTransactionRequest(client as Any, {
         ...request, ...(isBlob && { type: 'eip4844', blobs: p.blobs, kzg: p.kzg }), ...await feesOf(old, p), account, chain, nonce: hold.nonce, parameters: ['chainId', 'fees', 'gas', 'type', ...(isBlob ? ['blobVersionedHashes', 'sidecars'] : [])],
       } as Any)
-      return give(hold, await sign({ ...prepared, nonce: hold.nonce }, account, { serializer: chain?.serializers?.transaction }), true)
+      return give(hold, await sign(hold, { ...prepared, nonce: hold.nonce }, account, { serializer: chain?.serializers?.transaction }), true)
     }
 
     async function feesOf(old: Any, p: Fees): Promise<Any> {
@@ -218,6 +222,7 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
         if (!hold) throw new NotDone('', 'hold: of which hold the nonce is must be said')
         const tx = parseTransaction(raw as Hex)
         if ((tx.nonce ?? 0) !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${tx.nonce ?? 0}`)
+        await ofHold(hold, raw as Hex)
         return give(hold, raw as Hex, true, () => {})
       },
       bump: (p: Any) => replace(p, (old) => ({
@@ -226,6 +231,12 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       cancel: (p: Any) => replace(p, () => ({ to: parseAccount(p.account ?? client.account).address, value: 0n, gas: 21_000n })),
     } as Any
   }
+}
+
+/** ofHold refuses a transaction of another account than the hold's, where viem can read it: a chain may have types of its own. */
+async function ofHold(hold: Hold, raw: Hex): Promise<void> {
+  const from = await recoverTransactionAddress({ serializedTransaction: raw as Any }).catch(() => undefined)
+  if (from) checkSender(hold, from)
 }
 
 /** hashOf is the hash of a signed transaction: of one with blobs, without them. */

@@ -75,6 +75,7 @@ describe('ethers', { concurrency: 4 }, () => {
     assert.equal((await b.signer.sendTransaction({ to, value: 1n })).nonce, 0)
 
     for (const [signer, tx, sentence] of [
+      [b.signer, { from: to }, /from: it is 0x00000000000000000000000000000000000000[aA]{2}, and the account is/],
       [b.signer, { nonce: 3 }, /nonce: it comes from the gateway/],
       [b.signer.connect(new FallbackProvider([b.wallet.provider])), {}, /FallbackProvider/],
       [b.signer.connect(null), {}, /provider: the signer has none/],
@@ -135,6 +136,8 @@ describe('ethers', { concurrency: 4 }, () => {
     assert.equal(await b.row(2), 'RELEASED#1')
     const hold = await b.gateway.allocate({ signer: b.name, recordFirst: true })
     const raw = await b.wallet.signTransaction(await b.wallet.populateTransaction({ to, value: 4n, nonce: hold.nonce }))
+    const strange = await Wallet.createRandom().signTransaction({ to, value: 4n, nonce: hold.nonce, chainId: 31337, gasLimit: 21_000n, gasPrice: 10n ** 10n })
+    assert.match((await thrown(b.signer.broadcastTransaction(strange, hold))).message, /signer: it signs as/)
     const wrong = await thrown(b.signer.broadcastTransaction(raw, { ...hold, nonce: 7 }))
     assert.ok(wrong instanceof NotDone && /hold: its nonce is 7/.test(wrong.message), String(wrong))
     b.p.fault = { method: send, answer: () => 429 } // it may have been sent before, so that its nonce stays

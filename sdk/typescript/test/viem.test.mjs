@@ -80,6 +80,8 @@ describe('viem', { concurrency: 4 }, () => {
     const raw = await b.account.signTransaction(request)
     assert.ok((await thrown(b.wallet.sendRawTransaction({ serializedTransaction: raw }))) instanceof NotDone)
     assert.ok((await thrown(b.wallet.sendRawTransaction({ serializedTransaction: raw, hold: { ...hold, nonce: 9 } }))) instanceof NotDone)
+    const foreign = await privateKeyToAccount(generatePrivateKey()).signTransaction(request)
+    assert.match((await thrown(b.wallet.sendRawTransaction({ serializedTransaction: foreign, hold }))).message, /signer: it signs as/)
     await b.mined(await b.wallet.sendRawTransaction({ serializedTransaction: raw, hold }), 2)
     // Of a transaction with blobs the hash is that without them: a vector of EIP-4844's shape, made by hand.
     const inner = '0x03c101', wrapped = '0x03c5c101c0c0c0'
@@ -125,6 +127,10 @@ describe('viem', { concurrency: 4 }, () => {
     const broken = { ...b.account, signTransaction: async () => { throw new Error('no key') } }
     assert.match((await thrown(b.wallet.sendTransaction({ account: broken, to }))).message, /no key/)
     await b.becomes(0, 'RELEASED#2')
+    const stranger = privateKeyToAccount(generatePrivateKey())
+    const foreign = await thrown(b.wallet.sendTransaction({ account: { ...stranger, address: b.account.address }, to, gas: 21_000n }))
+    assert.ok(foreign instanceof NotDone && foreign.message.startsWith(`signer: it signs as ${stranger.address}`), String(foreign))
+    await b.becomes(0, 'RELEASED#3')
     for (const status of [401, 429]) {
       b.p.fault = { method: send, answer: () => status }
       const before = await thrown(b.wallet.sendTransaction({ to, value: 1n }))
