@@ -95,6 +95,9 @@ func oneIf(is bool) float64 {
 
 // engineOfAll is the engine that every signer has; of a cluster between the two, reliable.
 func (a *app) engineOfAll() string {
+	if a.engine == nil {
+		return wire.EngineReliable
+	}
 	if state, _ := a.engine.State(); state == performance.Performance {
 		return wire.EnginePerformance
 	}
