@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/backpressure"
+	"noncegate/internal/socket"
 	"noncegate/nonce"
 	"noncegate/wire"
 	"noncegate/writer"
@@ -28,7 +29,7 @@ type conn struct {
 	class     *class
 	peer      *peer // the node it is of; nil: a client's
 	ws        *websocket.Conn
-	transport *transport
+	transport *socket.Conn
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
@@ -93,9 +94,9 @@ func (c *conn) read() {
 	defer c.recovered("a connection's read loop")
 	for !c.over && c.out.WaitReadable() {
 		switch {
-		case c.transport.eager == nil:
+		case !c.transport.Plain():
 			c.serve()
-		case !c.transport.await() || !c.takeControls():
+		case !c.transport.Await() || !c.takeControls():
 			c.serving.Go(c.serve)
 			c.serving.Wait()
 		}
@@ -107,10 +108,10 @@ func (c *conn) read() {
 // them.
 func (c *conn) takeControls() bool {
 	for {
-		kind, payload, ok := c.transport.control()
+		kind, payload, ok := c.transport.Control()
 		switch {
 		case !ok:
-			return c.transport.empty()
+			return c.transport.Empty()
 		case kind == websocket.PingMessage:
 			_ = c.onPing(string(payload)) // neither fails
 		default:
@@ -129,7 +130,7 @@ func (c *conn) serve() {
 		if !c.out.WaitReadable() {
 			return
 		}
-		if c.transport.empty() {
+		if c.transport.Empty() {
 			c.over = false
 			return
 		}
@@ -161,8 +162,7 @@ func (c *conn) next() bool {
 		return c.broken(err)
 	}
 	c.inMessage = false
-	c.transport.taken++
-	c.transport.finished()
+	c.transport.Took(true)
 	c.frames.Add(1)
 	if c.handle(s) {
 		c.badFrames = 0
@@ -336,12 +336,12 @@ func (c *conn) end() {
 	case !c.isClosing():
 		c.out.Kill(errPeerGone)
 	case !c.peerClosed:
-		c.transport.discard()
+		c.transport.Discard()
 	}
 	c.out.PeerClosed()
 	<-c.out.Done()
 	if !c.peerClosed {
-		c.transport.discard()
+		c.transport.Discard()
 	}
 	_ = c.ws.Close()
 }
@@ -362,7 +362,7 @@ func (c *conn) onPong(string) error {
 // onClose answers the peer's close frame.
 func (c *conn) onClose(code int, _ string) error {
 	c.peerClosed = true
-	if c.transport.frames.half {
+	if c.transport.HalfCode() {
 		c.close(wire.CloseProtocolError, "a close frame with half a code")
 		return nil
 	}

@@ -37,8 +37,6 @@
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
 // (a request), reservation.go, batch.go. Then, group by group:
 //
-//   - bytes: transport.go (what gorilla reads from and the writer writes to), eager_unix.go
-//     (sockets beneath net.Conn), follower.go (which frames have come)
 //   - who it is: preauth.go (who is let in, and as whom), node.go (other nodes), session.go
 //     (what a client may, and how a session ends), origin.go (pages of browsers), auditing.go
 //   - bounds: quota.go (a second, and of subscriptions), class.go (in flight)

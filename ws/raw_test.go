@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"noncegate/test/lab/inprocess"
+	"noncegate/test/lab/rawframe"
 	"noncegate/test/lab/wait"
 
 	"go.uber.org/goleak"
@@ -47,49 +48,16 @@ type raw struct {
 }
 
 const (
-	opContinuation = 0x0
-	opText         = 0x1
-	opBinary       = 0x2
-	opPing         = 0x9
-	opPong         = 0xA
+	opContinuation, opText, opBinary, opPing, opPong = rawframe.Continuation, rawframe.Text, rawframe.Binary, rawframe.Ping, rawframe.Pong
 
-	fin  = 0x80
-	rsv1 = 0x40
-	rsv2 = 0x20
-	rsv3 = 0x10
+	opClose = rawframe.Close
+	fin     = rawframe.Fin
+	rsv1    = 0x40
+	rsv2    = 0x20
+	rsv3    = 0x10
 )
 
-// frame is one that follows RFC 6455 in length and mask, if not in its first byte.
-func frame(first byte, payload string) []byte {
-	var length []byte
-	switch n := len(payload); {
-	case n < 126:
-		length = []byte{byte(n)}
-	case n < 1<<16:
-		length = binary.BigEndian.AppendUint16([]byte{126}, uint16(n))
-	default:
-		length = binary.BigEndian.AppendUint64([]byte{127}, uint64(n))
-	}
-	return framed(first, length, payload)
-}
-
-// framed is a masked frame whose length is written as it is told to be.
-func framed(first byte, length []byte, payload string) []byte {
-	mask := []byte{0x37, 0xfa, 0x21, 0x3d}
-	b := append([]byte{first}, length...)
-	b[1] |= 0x80
-	b = append(b, mask...)
-	for i := range len(payload) {
-		b = append(b, payload[i]^mask[i%4])
-	}
-	return b
-}
-
-func text(payload string) []byte { return frame(fin|opText, payload) }
-
-func closing(code int, reason string) []byte {
-	return frame(fin|opClose, string(binary.BigEndian.AppendUint16(nil, uint16(code)))+reason)
-}
+var frame, framed, text, closing = rawframe.Of, rawframe.Framed, rawframe.TextOf, rawframe.Closing
 
 func probe(id string) []byte {
 	return text(`{"jsonrpc":"2.0","id":"` + id + `","method":"nonce_status","params":["s"]}`)

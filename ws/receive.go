@@ -98,8 +98,8 @@ func (c *conn) message(buf []byte, r io.Reader) ([]byte, *receipt, error) {
 // incoming is how long the message that has begun can be, at most: it is known by the header
 // of its frame, unless more frames follow.
 func (c *conn) incoming() int64 {
-	if f := &c.transport.frames; !f.open {
-		return min(int64(min(f.skip, 1<<62))+buffered, c.class.maxMessageBytes)
+	if bytes, known := c.transport.Incoming(); known {
+		return min(bytes+buffered, c.class.maxMessageBytes)
 	}
 	return c.class.maxMessageBytes
 }

@@ -137,13 +137,13 @@ func (g *registry) pingAll(now time.Time, interval time.Duration, silent, overse
 	limit := time.Duration(idleFactor * float64(interval))
 	for _, c := range g.all() {
 		switch {
-		case !c.transport.silent():
+		case !c.transport.Silent():
 			c.heardAt = now
 		case now.Sub(c.heardAt) > limit:
 			silent(c)
 			continue
 		}
-		if !now.Before(c.pingAt) && c.transport.reading.Load() {
+		if !now.Before(c.pingAt) && c.transport.Reading() {
 			c.out.Ping(nil)
 			c.pingAt = now.Add(interval)
 		}

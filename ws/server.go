@@ -21,6 +21,7 @@ import (
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
 	"noncegate/internal/metrics"
+	"noncegate/internal/socket"
 	"noncegate/nonce"
 	"noncegate/writer"
 )
@@ -227,7 +228,7 @@ func (s *Server) met(g *identity) {
 
 // upgrade makes a connection of a request whose slot is reserved.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *dialect) {
-	h, began := &hijacker{ResponseWriter: w}, time.Now()
+	h, began := &socket.Hijacker{ResponseWriter: w}, time.Now()
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
@@ -238,7 +239,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g 
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.transport, node, g, t)
+	c := s.newConn(ws, h.Conn, node, g, t)
 	if c.peer != nil {
 		c.peer.number(r)
 	}
@@ -270,7 +271,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
 // newConn makes a connection of a client, with a dialect or without, or with its id of
 // another node.
-func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identity, d *dialect) *conn {
+func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, node string, g identity, d *dialect) *conn {
 	now := time.Now()
 	c := &conn{
 		srv: s, class: &s.clients, ws: ws, transport: t, identity: g,
@@ -286,9 +287,9 @@ func (s *Server) newConn(ws *websocket.Conn, t *transport, node string, g identi
 	c.asker = c.identity.asker()
 	s.met(&g)
 	c.share = backpressure.NewShare(c.class.maxInflight)
-	t.boundSendBuffer(c.class.sendBuffer)
-	c.out = writer.New(t.out(), s.pool, &c.class.writer)
-	t.closeFrame = c.close
+	t.BoundSendBuffer(c.class.sendBuffer)
+	c.out = writer.New(t.Writer(), s.pool, &c.class.writer)
+	t.OnClose = c.close
 	ws.SetReadLimit(c.class.maxMessageBytes)
 	ws.SetPingHandler(c.onPing)
 	ws.SetPongHandler(c.onPong)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/internal/socket"
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/test/lab/wait"
@@ -102,7 +103,7 @@ func TestAMessageThatCannotBeEncodedIsAnsweredWithAnUnknownOutcome(t *testing.T)
 	var logged strings.Builder
 	s := &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, log: slog.New(slog.NewTextHandler(&logged, nil))}
 	pipe, _ := net.Pipe()
-	c := &conn{srv: s, transport: &transport{Conn: pipe}}
+	c := &conn{srv: s, transport: socket.New(pipe)}
 	one, other := &request{id: []byte("1"), conn: c, method: &statusMethod}, &request{id: []byte("2"), conn: c, method: &noMethod}
 	for _, m := range []writer.Message{one, &batch{conn: c, requests: []*request{one, other}, answers: 2}} {
 		said := string(s.encodeFailed(m, &writer.PanicError{Value: "a mistake", Stack: []byte("where")}))

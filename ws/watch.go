@@ -22,10 +22,7 @@ type controls struct {
 
 // control notes that a control frame came.
 func (c *conn) control() {
-	c.transport.taken++
-	if !c.inMessage {
-		c.transport.finished()
-	}
+	c.transport.Took(!c.inMessage)
 	now := time.Now()
 	if c.controls.n == 0 {
 		c.controls.since = now
@@ -43,7 +40,7 @@ func (c *conn) control() {
 // watch is what the pinger remembers of a connection between two looks.
 type watch struct {
 	bornAt time.Time
-	part   uint32    // transport.part
+	part   uint32    // transport.Part
 	partAt time.Time // since when it is that
 	frames uint32    // conn.frames
 	usedAt time.Time // when it changed last, or the connection was in use
@@ -85,7 +82,7 @@ func (c *conn) oversee(now time.Time) {
 		return
 	}
 	cfg, w := &c.srv.cfg, &c.watch
-	part := c.transport.part.Load()
+	part := c.transport.Part()
 	if part != w.part {
 		w.part, w.partAt = part, now
 	}

@@ -1,25 +1,22 @@
 //go:build unix
 
-package ws
+package socket
 
 import (
 	"bytes"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"noncegate/test/lab/wait"
-
 	"github.com/gorilla/websocket"
 )
 
 // pair is both ends of a TCP connection; the first is wrapped.
-func pair(t *testing.T) (*transport, net.Conn) {
+func pair(t *testing.T) (*Conn, net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -29,7 +26,7 @@ func pair(t *testing.T) (*transport, net.Conn) {
 	conn, err := ln.Accept()
 	must(t, err)
 	t.Cleanup(func() { conn.Close(); peer.Close() })
-	return &transport{Conn: conn, eager: newEager(conn)}, peer
+	return New(conn), peer
 }
 
 func TestWhatIsReadAtOnceIsHandedOutInPiecesOfAnySizeAndNothingIsKept(t *testing.T) {
@@ -100,40 +97,6 @@ func TestAWriteThatWouldWaitTakesWhatThereIsRoomFor(t *testing.T) {
 	}
 }
 
-// A connection that has nothing to say keeps the stack of the goroutine that waits, whatever it
-// sent before and however that was cut.
-func TestAnIdleConnectionHasOnlyTheGoroutineThatWaits(t *testing.T) {
-	h := startRaw(t)
-	all := slices.Concat(probe("a"), frame(fin|opPing, "p"), frame(opText, status0[:10]), frame(fin|opPing, "q"),
-		frame(fin|opContinuation, status0[10:]), frame(fin|opPong, ""), probe("b"))
-	for cut := range all {
-		r := h.connect(t)
-		r.upgrade()
-		r.write(all[:cut], all[cut:])
-		r.want(opText, `"id":"b"`)
-		onlyWaits(t, "of what served the frames")
-		if cut%10 == 0 { // what an idle peer sends
-			r.write(frame(fin|opPong, "beat"), frame(fin|opPing, "again"))
-			r.want(opPong, "again")
-			onlyWaits(t, "of what took the pings")
-		}
-		if got := r.outcome(served); got != served {
-			t.Errorf("cut at %d, and a request behind it: %s", cut, got)
-		}
-		must(t, r.Close())
-		h.settle(t)
-	}
-}
-
-func onlyWaits(t *testing.T, what string) {
-	t.Helper()
-	wait.Until(t, "the end "+what, func() bool {
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		return !bytes.Contains(stacks, []byte("ws.(*conn).serve(")) && bytes.Contains(stacks, []byte("ws.(*conn).read("))
-	})
-}
-
 // What begins like a ping and is none, or not all of one, is gorilla's to judge.
 func TestOnlyWholeControlFramesAreTakenWithoutGorilla(t *testing.T) {
 	ping := frame(fin|opPing, strings.Repeat("p", 125))
@@ -156,10 +119,10 @@ func TestOnlyWholeControlFramesAreTakenWithoutGorilla(t *testing.T) {
 		tr, peer := pair(t)
 		_, err := peer.Write(c.sent)
 		must(t, err)
-		if !tr.await() {
+		if !tr.Await() {
 			t.Fatal("no bytes")
 		}
-		kind, payload, ok := tr.control()
+		kind, payload, ok := tr.Control()
 		if ok != (c.kind != 0) || kind != c.kind || c.kind == opPing && string(payload) != strings.Repeat("p", 125) {
 			t.Errorf("%s: %d %q %v", c.name, kind, payload, ok)
 		}
@@ -183,11 +146,11 @@ func TestConnectionsTakePingsAndPongsBesideEachOther(t *testing.T) {
 		all.Go(func() {
 			for range 500 {
 				_, err := peer.Write(four)
-				if err != nil || !tr.await() {
+				if err != nil || !tr.Await() {
 					t.Error("nothing came:", err)
 					return
 				}
-				kind, payload, ok := tr.control()
+				kind, payload, ok := tr.Control()
 				if !ok || kind != opcode || string(payload) != "four" {
 					t.Errorf("control() = %d, %q, %v; want opcode %d with %q", kind, payload, ok, opcode, "four")
 					return

@@ -1,10 +1,21 @@
-package ws
+package socket
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"noncegate/test/lab/expect"
+	"noncegate/test/lab/rawframe"
 )
+
+const (
+	opContinuation, opText, opPing, opPong = rawframe.Continuation, rawframe.Text, rawframe.Ping, rawframe.Pong
+
+	fin, rsv1 = rawframe.Fin, 0x40
+)
+
+var must, frame, framed, text, closing = expect.Must, rawframe.Of, rawframe.Framed, rawframe.TextOf, rawframe.Closing
 
 // However the bytes of a peer are cut, the same is seen in them.
 func TestTheFramesOfAPeerAreFollowedHoweverTheyAreCut(t *testing.T) {

@@ -1,4 +1,4 @@
-package ws
+package socket
 
 import (
 	"crypto/tls"
@@ -54,7 +54,7 @@ func closeTLS(t *testing.T, reads bool) {
 	must(t, errors.Join(err, <-read))
 
 	began := time.Now()
-	_ = socket{&transport{Conn: conn}}.Close()
+	_ = socket{&Conn{Conn: conn}}.Close()
 	if took := time.Since(began); took > 2*time.Second { // of the bubble; crypto/tls alone waits for five
 		t.Errorf("Close took %v", took)
 	}

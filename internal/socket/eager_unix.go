@@ -1,6 +1,6 @@
 //go:build unix
 
-package ws
+package socket
 
 import (
 	"net"
