@@ -14,14 +14,10 @@ import (
 // for those that are only compared, and then the question who the server is.
 func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
 	calls := l.calls(items)
-	l.appendOnce(ctx, calls, func(p redis.Pipeliner, c *call) *redis.Cmd {
-		return p.EvalSha(ctx, c.script.sha, c.keys, c.args...)
-	})
+	l.appendOnce(ctx, calls, (*redis.Script).EvalSha)
 	again := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !unknownScript(c.cmd.Err()) })
 	if len(again) > 0 {
-		l.appendOnce(ctx, again, func(p redis.Pipeliner, c *call) *redis.Cmd {
-			return p.Eval(ctx, c.script.text, c.keys, c.args...)
-		})
+		l.appendOnce(ctx, again, (*redis.Script).Eval)
 	}
 	errs := make([]error, len(items))
 	for _, c := range calls {
@@ -47,7 +43,7 @@ func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
 
 // call is one run of a script, for some of the items.
 type call struct {
-	script *script
+	script *redis.Script
 	places []int
 	keys   []string
 	args   []any
@@ -57,7 +53,7 @@ type call struct {
 }
 
 func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
-	last := make(map[*script]*call, 2)
+	last := make(map[*redis.Script]*call, 2)
 	for at := range items {
 		f, r := &items[at].Fence, items[at].Record
 		script := appendScript
@@ -71,21 +67,21 @@ func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
 		}
 		c.places, c.keys, c.args = append(c.places, at), append(c.keys, l.keys(f.Shard)...), append(c.args, fenceText(f, f.Head))
 		if r != nil {
-			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), appendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
+			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), nonce.AppendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
 		}
 	}
 	return out
 }
 
 // appendOnce sends all calls and the question who the server is.
-func (l *Log) appendOnce(ctx context.Context, calls []*call, queue func(redis.Pipeliner, *call) *redis.Cmd) {
+func (l *Log) appendOnce(ctx context.Context, calls []*call, eval func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
 	pipe := l.redis.Pipeline()
 	for _, c := range calls {
-		c.cmd = queue(pipe, c)
+		c.cmd = eval(c.script, ctx, pipe, c.keys, c.args...)
 	}
-	asked := pipe.Do(ctx, "INFO", "server", "replication")
+	asked := pipe.Info(ctx, "server", "replication")
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	text, err := asked.Text()
+	text, err := asked.Result()
 	for _, c := range calls {
 		c.server, c.err = identity(text), err
 	}

@@ -19,9 +19,7 @@ package redislog
 
 import (
 	"context"
-	"crypto/sha1" // #nosec G505 -- Redis names scripts by it
-	_ "embed"
-	"encoding/hex"
+	"embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,34 +61,20 @@ func Open(ctx context.Context, c *redis.Client, database string) (*Log, error) {
 	return &Log{redis: c, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(database) + "/"}, nil
 }
 
-type script struct{ text, sha string }
+//go:embed lua/*.lua
+var texts embed.FS
 
-func newScript(text string) *script {
-	sum := sha1.Sum([]byte(text)) // #nosec G401 -- see above
-	return &script{text, hex.EncodeToString(sum[:])}
+func newScript(name string) *redis.Script {
+	text, _ := texts.ReadFile("lua/" + name + ".lua") // the compiler has seen that it is there, and tests run each
+	return redis.NewScript(string(text))
 }
 
-//go:embed lua/append.lua
-var appendText string
-
-//go:embed lua/compare.lua
-var compareText string
-
-//go:embed lua/begin.lua
-var beginText string
-
-//go:embed lua/enter.lua
-var enterText string
-
-//go:embed lua/trim.lua
-var trimText string
-
 var (
-	appendScript  = newScript(appendText)
-	compareScript = newScript(compareText)
-	beginScript   = newScript(beginText)
-	enterScript   = newScript(enterText)
-	trimScript    = newScript(trimText)
+	appendScript  = newScript("append")
+	compareScript = newScript("compare")
+	beginScript   = newScript("begin")
+	enterScript   = newScript("enter")
+	trimScript    = newScript("trim")
 )
 
 // keys are the fence and the log of a shard.
@@ -101,22 +85,6 @@ func (l *Log) keys(shard int) []string {
 	}
 	tag := l.prefix + strconv.Itoa(shard) + "}:"
 	return []string{tag + "fence", tag + "log"}
-}
-
-// asker is a client or one connection of it.
-type asker interface {
-	EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd
-	Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd
-	Do(ctx context.Context, args ...any) *redis.Cmd
-}
-
-// run runs a script, which Redis may not know yet.
-func (s *script) run(ctx context.Context, c asker, keys []string, args ...any) (any, error) {
-	out, err := c.EvalSha(ctx, s.sha, keys, args...).Result()
-	if unknownScript(err) {
-		out, err = c.Eval(ctx, s.text, keys, args...).Result()
-	}
-	return out, wrap(err)
 }
 
 func unknownScript(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }
@@ -146,8 +114,8 @@ func (e fullError) Unwrap() []error { return []error{nonce.ErrLogFull, e.error} 
 
 // who asks a server who it is: its run id, which a restart changes, and the id of its data,
 // which the promotion of a replica changes.
-func who(ctx context.Context, c asker) (string, error) {
-	text, err := c.Do(ctx, "INFO", "server", "replication").Text()
+func who(ctx context.Context, c redis.Cmdable) (string, error) {
+	text, err := c.Info(ctx, "server", "replication").Result()
 	if err != nil {
 		return "", wrap(err)
 	}
@@ -214,9 +182,9 @@ func (l *Log) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence
 	f := nonce.LogFence{Shard: shard, Token: token}
 	one := l.redis.Conn()
 	defer one.Close()
-	got, err := beginScript.run(ctx, one, l.keys(shard), token)
+	got, err := beginScript.Run(ctx, one, l.keys(shard), token).Result()
 	if err != nil {
-		return f, err
+		return f, wrap(err)
 	}
 	if got != "ok" {
 		return f, fmt.Errorf("%w: its fence is %.50q, and the token is %d", nonce.ErrLogFenced, got, token)
@@ -234,9 +202,9 @@ func (l *Log) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, err
 
 // enter runs the script, and then asks the server who it is, on one connection.
 func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mode string) (nonce.LogFence, error) {
-	got, err := enterScript.run(ctx, one, l.keys(of.Shard), of.Token, mode, of.Try+1)
+	got, err := enterScript.Run(ctx, one, l.keys(of.Shard), of.Token, mode, of.Try+1).Result()
 	if err != nil {
-		return of, err
+		return of, wrap(err)
 	}
 	said, _ := got.([]any)
 	if len(said) != 2 {
@@ -254,7 +222,7 @@ func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mod
 }
 
 // same compares the identity of a server.
-func (l *Log) same(ctx context.Context, c asker, accepted string) error {
+func (l *Log) same(ctx context.Context, c redis.Cmdable, accepted string) error {
 	is, err := who(ctx, c)
 	if err == nil && is != accepted {
 		err = lost("the server is %s, and %s was accepted", is, accepted)
@@ -296,7 +264,7 @@ func (l *Log) records(ctx context.Context, one *redis.Conn, shard int) (all []no
 		}
 		for _, m := range some {
 			stored, _ := m.Values["r"].(string)
-			r, err := parseRecord([]byte(stored))
+			r, err := nonce.ReadRecord([]byte(stored))
 			if err != nil {
 				return nil, lost("record %s: %v", m.ID, err)
 			}
@@ -357,14 +325,14 @@ func (l *Log) Trim(ctx context.Context, logs []nonce.LogFence) error {
 	pipe := l.redis.Pipeline()
 	cmds := make([]*redis.Cmd, len(logs))
 	for i, f := range logs {
-		cmds[i] = pipe.EvalSha(ctx, trimScript.sha, l.keys(f.Shard), f.Token, f.Head+1)
+		cmds[i] = trimScript.EvalSha(ctx, pipe, l.keys(f.Shard), f.Token, f.Head+1)
 	}
 	_, _ = pipe.Exec(ctx)
 	var errs []error
 	for i, f := range logs {
 		err := cmds[i].Err()
 		if unknownScript(err) {
-			_, err = trimScript.run(ctx, l.redis, l.keys(f.Shard), f.Token, f.Head+1)
+			err = trimScript.Eval(ctx, l.redis, l.keys(f.Shard), f.Token, f.Head+1).Err()
 		}
 		errs = append(errs, err)
 	}
