@@ -164,6 +164,21 @@ func (a *app) background(name string, fn func(context.Context)) {
 	})
 }
 
+// every runs fn now and each d, until the gateway stops.
+func (a *app) every(name string, d time.Duration, fn func(context.Context)) {
+	a.background(name, func(ctx context.Context) {
+		tick := time.NewTicker(d)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			fn(ctx)
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	})
+}
+
 func (a *app) die(err error) {
 	select {
 	case a.fatal <- err:

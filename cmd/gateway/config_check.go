@@ -31,16 +31,20 @@ func settingErrorf(flag, format string, args ...any) error {
 
 // Validate reports the first contradiction that the rules in the tags do not find, as one sentence.
 func (c *Config) Validate() error {
+	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
+		return settingErrorf("admin-listen", "%q must differ from --listen", c.AdminListen)
+	}
+	if err := redisdb.CheckURL(c.Redis); c.Redis != "" && err != nil { // it never shows the URL, which may hold a password
+		return settingErrorf("redis", "%v", err)
+	}
 	return cmp.Or(
 		address("listen", c.Listen),
 		address("admin-listen", c.AdminListen),
-		c.checkAdminApart(),
 		atLeast("max-receive-bytes", c.MaxReceiveBytes, c.leastReceiveBytes()),
 		c.AccessConfig.check(),
 		c.TLSConfig.check(),
 		c.checkProtection(),
 		c.StoreConfig.Validate(),
-		c.checkRedis(),
 		c.checkNode(),
 		c.ChainConfig.check(),
 	)
@@ -139,17 +143,6 @@ func isPostgresURL(text string) bool {
 // defaultStore is where nonces are kept if no setting says otherwise.
 const defaultStore = "sqlite:noncegate.db"
 
-// checkRedis never shows the URL, which may hold a password.
-func (c *Config) checkRedis() error {
-	if c.Redis == "" {
-		return nil
-	}
-	if err := redisdb.CheckURL(c.Redis); err != nil {
-		return settingErrorf("redis", "%v", err)
-	}
-	return nil
-}
-
 func address(flag, value string) error {
 	_, port, err := net.SplitHostPort(value)
 	if err == nil {
@@ -157,13 +150,6 @@ func address(flag, value string) error {
 	}
 	if err != nil {
 		return settingErrorf(flag, "%q must be HOST:PORT with a number as the port", value)
-	}
-	return nil
-}
-
-func (c *Config) checkAdminApart() error {
-	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
-		return settingErrorf("admin-listen", "%q must differ from --listen", c.AdminListen)
 	}
 	return nil
 }

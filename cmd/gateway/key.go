@@ -91,17 +91,14 @@ type keyView struct {
 
 func viewKey(k apikey.Key, now time.Time) keyView {
 	v := keyView{ID: k.ID, Principal: k.Principal, State: "live", CreatedAt: wire.Time(k.Created)}
-	switch err := k.Ended(now); {
-	case errors.Is(err, apikey.ErrRevoked):
-		v.State = "revoked"
-	case err != nil:
+	if k.Ended(now) != nil {
 		v.State = "expired"
 	}
 	if !k.Expires.IsZero() {
 		v.ExpiresAt = new(wire.Time(k.Expires))
 	}
 	if !k.Revoked.IsZero() {
-		v.RevokedAt = new(wire.Time(k.Revoked))
+		v.State, v.RevokedAt = "revoked", new(wire.Time(k.Revoked))
 	}
 	return v
 }
@@ -190,27 +187,23 @@ type keyListCmd struct {
 
 // Run implements the command.
 func (c *keyListCmd) Run(ctx context.Context, p *program) error {
-	var list apikey.Listing
-	err := c.with(ctx, p, false, func(s keyStore) (err error) {
-		list, err = s.Keys(ctx, 0)
+	views := []keyView{}
+	err := c.with(ctx, p, false, func(s keyStore) error {
+		all, err := s.Keys(ctx, 0)
+		for _, k := range all.Keys {
+			views = append(views, viewKey(k, all.Now))
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	views := make([]keyView, 0, len(list.Keys))
-	for _, k := range list.Keys {
-		views = append(views, viewKey(k, list.Now))
-	}
 	if c.JSON {
 		return printJSON(p.stdout, views)
 	}
-	t := columns(p.stdout)
-	fmt.Fprintln(t, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED")
-	for _, v := range views {
-		t.row(v.ID, v.Principal, v.State, v.CreatedAt, v.ExpiresAt, v.RevokedAt)
-	}
-	return t.Flush()
+	return list(p.stdout, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED", views, func(v *keyView) []any {
+		return []any{v.ID, v.Principal, v.State, v.CreatedAt, v.ExpiresAt, v.RevokedAt}
+	}).Flush()
 }
 
 type keyRevokeCmd struct {

@@ -1,23 +1,12 @@
 // Command gateway is a Noncegate gateway and the small tools that go with it.
 //
-//	gateway serve                run a gateway
-//	gateway call METHOD [PARAMS] send one request, print its result
-//	gateway watch [SIGNER...]    print events, one JSON line each
-//	gateway nodes                show the nodes of a store
-//	gateway signer show SIGNER   show a signer: cursor, owner, holds; also list, floor, release, consume
-//	gateway shard list           show who owns each shard; also move SHARD NODE
-//	gateway engine status        show the engine's state; also switch, reconcile, replay
-//	gateway key create PRINCIPAL make an API key; also list, revoke KEYID
-//	gateway migrate              bring the store's schema up to date
-//	gateway version              print the version, as gateway --version does
-//	gateway help [COMMAND]       print the help, as gateway [COMMAND] --help does; gateway alone does so, too
+// gateway help lists the commands. Settings are flags, environment variables or lines of a YAML
+// file, in this order of precedence. A wrong setting, or a variable NONCEGATE_… that is none, ends
+// the program with one sentence and exit code 2, any other failure with one sentence and exit
+// code 1. SIGINT and SIGTERM end a command in an orderly way, a second signal at once.
 //
-// Settings are flags, environment variables or lines of a YAML file, in this
-// order of precedence; gateway serve --help lists them. A wrong setting, or a variable
-// NONCEGATE_… that is none, ends the program with
-// one sentence and exit code 2, any other failure with one sentence and exit
-// code 1. SIGINT and SIGTERM end a command in an orderly way, a second signal at
-// once.
+// Where to begin reading: main.go, config.go, app.go (start and stop), admin_api.go (what the
+// commands ask a gateway).
 package main
 
 import (

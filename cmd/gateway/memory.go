@@ -45,22 +45,8 @@ func (a *app) openMemory(context.Context) error {
 		a.onStop("garbage collector", func(context.Context) error { debug.SetGCPercent(previous); return nil })
 	}
 	m := memory{read: readUsage, free: debug.FreeOSMemory}
-	a.background("memory", m.run)
+	a.every("memory", returnInterval, func(context.Context) { m.look() })
 	return nil
-}
-
-// run looks every returnInterval until ctx ends.
-func (m *memory) run(ctx context.Context) {
-	tick := time.NewTicker(returnInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			m.look()
-		}
-	}
 }
 
 // look returns memory if nothing much was allocated since the last look, but

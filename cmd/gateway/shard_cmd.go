@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"noncegate/wire"
 )
 
 type shardCmd struct {
@@ -21,12 +22,9 @@ func (c *shardListCmd) Run(ctx context.Context, p *program) error {
 }
 
 func printShards(w io.Writer, v *shardList) error {
-	t := columns(w)
-	fmt.Fprintln(t, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL")
-	for _, s := range v.Shards {
-		t.row(s.ID, s.Owner, s.Token, s.Preferred, s.Pinned, s.URL)
-	}
-	return t.Flush()
+	return list(w, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL", v.Shards, func(s *listedShard) []any {
+		return []any{s.ID, s.Owner, s.Token, s.Preferred, s.Pinned, s.URL}
+	}).Flush()
 }
 
 type shardMoveCmd struct {
@@ -91,11 +89,9 @@ func (c *nodesCmd) Run(ctx context.Context, p *program) error {
 }
 
 func printNodes(w io.Writer, v *nodesView) error {
-	t := columns(w)
-	fmt.Fprintln(t, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL")
-	for _, n := range v.Nodes {
-		t.row(n.Node, n.State, n.Shards, n.Mode, n.Incarnation, n.StartedAt, n.SeenAt, n.URL)
-	}
+	t := list(w, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL", v.Nodes, func(n *wire.NodeInfo) []any {
+		return []any{n.Node, n.State, n.Shards, n.Mode, n.Incarnation, n.StartedAt, n.SeenAt, n.URL}
+	})
 	if more := v.NodeCount - int64(len(v.Nodes)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)
 	}

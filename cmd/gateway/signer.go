@@ -88,11 +88,9 @@ func printHolds(w io.Writer, v *signerView) error {
 		return err
 	}
 	fmt.Fprintln(w, "\nopen holds")
-	t := columns(w)
-	fmt.Fprintln(t, "NONCE\tSTATUS\tATTEMPT\tUNTIL\tHOLDER\tREQUEST\tHASH OR REASON")
-	for _, a := range v.Holds {
-		t.row(a.Nonce, a.Status, a.Attempt, a.HeldUntil, a.Holder, a.RequestID, cmp.Or(a.TxHash, a.Reason))
-	}
+	t := list(w, "NONCE\tSTATUS\tATTEMPT\tUNTIL\tHOLDER\tREQUEST\tHASH OR REASON", v.Holds, func(a *wire.Allocation) []any {
+		return []any{a.Nonce, a.Status, a.Attempt, a.HeldUntil, a.Holder, a.RequestID, cmp.Or(a.TxHash, a.Reason)}
+	})
 	if more := v.Status.Held - int64(len(v.Holds)); more > 0 {
 		fmt.Fprintf(t, "and %d more\n", more)
 	}
@@ -105,16 +103,13 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 		return err
 	}
 	fmt.Fprintln(w, "\nlast nonces")
-	t := columns(w)
-	fmt.Fprintln(t, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON")
-	for _, a := range last {
+	return list(w, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON", last, func(a *wire.Allocation) []any {
 		what := cmp.Or(a.TxHash, a.Reason)
 		if more := len(a.TxHashes) - 1; more > 0 {
 			what += fmt.Sprintf(" and %d before", more)
 		}
-		t.row(a.Nonce, a.Status, a.Chain, a.Attempt, a.UpdatedAt, a.Holder, a.RequestID, what)
-	}
-	return t.Flush()
+		return []any{a.Nonce, a.Status, a.Chain, a.Attempt, a.UpdatedAt, a.Holder, a.RequestID, what}
+	}).Flush()
 }
 
 type signerListCmd struct {
@@ -140,15 +135,13 @@ func (c *signerListCmd) Run(ctx context.Context, p *program) error {
 	return err
 }
 
-func printSigners(w io.Writer, list *signerList) error {
-	if len(list.Signers) == 0 {
+func printSigners(w io.Writer, v *signerList) error {
+	if len(v.Signers) == 0 {
 		_, err := fmt.Fprintln(w, "no such signers")
 		return err
 	}
-	t := columns(w)
-	fmt.Fprintln(t, "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE")
-	for i := range list.Signers {
-		s := &list.Signers[i]
+	const heading = "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE"
+	t := list(w, heading, v.Signers, func(s *listedSigner) []any {
 		note := ""
 		switch {
 		case s.Unreadable:
@@ -162,10 +155,10 @@ func printSigners(w io.Writer, list *signerList) error {
 		if s.MaxAttempt == 0 {
 			attempt = ""
 		}
-		t.row(s.Signer, s.Next, s.Floor, s.Mined, s.Held, s.Unknown, s.Released, s.LowestReleased, attempt, s.OldestHold, s.Owner, note)
-	}
-	if list.Next != "" {
-		fmt.Fprintf(t, "and more: --after %s%s\n", list.Next, map[bool]string{true: " --others"}[list.Others])
+		return []any{s.Signer, s.Next, s.Floor, s.Mined, s.Held, s.Unknown, s.Released, s.LowestReleased, attempt, s.OldestHold, s.Owner, note}
+	})
+	if v.Next != "" {
+		fmt.Fprintf(t, "and more: --after %s%s\n", v.Next, map[bool]string{true: " --others"}[v.Others])
 	}
 	return t.Flush()
 }

@@ -24,6 +24,16 @@ func (t table) row(cells ...any) {
 	fmt.Fprintln(t, strings.Join(texts, "\t"))
 }
 
+// list prints items below a heading, whose words have tabs between, each with its cells.
+func list[T any](w io.Writer, heading string, items []T, cells func(*T) []any) table {
+	t := columns(w)
+	fmt.Fprintln(t, heading)
+	for i := range items {
+		t.row(cells(&items[i])...)
+	}
+	return t
+}
+
 func cell(v any) string {
 	if at, ok := v.(time.Time); ok {
 		if at.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"slices"
 
 	"noncegate/internal/metrics"
 	"noncegate/internal/tlsfiles"
@@ -126,29 +127,17 @@ func (e *encryption) sum(of func(watched) int64) func() float64 {
 	}
 }
 
-// tlsGauges are in the order of values.
-var tlsGauges = []metrics.Named{
-	{Name: "tls_files_stale", Help: "1 while files of TLS have changed to something that cannot be used, " +
-		"and what was read before is in force."},
-	{Name: "tls_certificate_expires_timestamp_seconds", Help: "When the certificate in force ends, in Unix time. 0 without --tls-cert."},
-}
-
-func (e *encryption) values() []float64 {
-	stale, expires := 0.0, 0.0
-	for _, f := range e.files() {
-		if f.Stale() {
-			stale = 1
-		}
-	}
-	if e.server != nil {
-		expires = float64(e.server.NotAfter().Unix())
-	}
-	return []float64{stale, expires}
-}
-
-// openTLSMetrics registers them; they are there without TLS too.
+// openTLSMetrics registers what becomes of the files; it is there without TLS too.
 func (a *app) openTLSMetrics() {
-	metrics.Gauges(a.registry, tlsGauges, a.tls.values)
+	metrics.Gauge(a.registry, "tls_files_stale", "1 while files of TLS have changed to something that cannot be used, "+
+		"and what was read before is in force.", func() float64 { return oneIf(slices.ContainsFunc(a.tls.files(), watched.Stale)) })
+	metrics.Gauge(a.registry, "tls_certificate_expires_timestamp_seconds",
+		"When the certificate in force ends, in Unix time. 0 without --tls-cert.", func() int64 {
+			if a.tls.server == nil {
+				return 0
+			}
+			return a.tls.server.NotAfter().Unix()
+		})
 	metrics.Counter(a.registry, "tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
 	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.",
 		a.tls.sum(watched.Failures))

@@ -17,18 +17,7 @@ const totalsEvery = 15 * time.Second
 func (a *app) openTotals(context.Context) error {
 	var last atomic.Pointer[nonce.Totals]
 	last.Store(new(nonce.Totals))
-	a.background("totals", func(ctx context.Context) {
-		tick := time.NewTicker(totalsEvery)
-		defer tick.Stop()
-		for {
-			a.countTotals(ctx, &last)
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	})
+	a.every("totals", totalsEvery, func(ctx context.Context) { a.countTotals(ctx, &last) })
 	gauge := func(name, help string, of func(*nonce.Totals) float64) {
 		metrics.Gauge(a.registry, name, help, func() float64 { return of(last.Load()) })
 	}
