@@ -45,7 +45,6 @@ type options struct {
 	dir      string
 	database string
 	redis    string
-	pool     int
 }
 
 func run(ctx context.Context, args []string) error {
@@ -59,8 +58,6 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.dir, "dir", "", "floor: `folder` of the log (default that for temporary files)")
 	flags.StringVar(&o.database, "database", "", "naive: postgres:// `URL`; the tables are made")
 	flags.StringVar(&o.redis, "redis", "", "redis-incr: redis:// or unix:// `URL`")
-	// So many commits of naive share their fsync that more did not help; Redis runs one command at a time.
-	flags.IntVar(&o.pool, "pool", 32, "naive, redis-incr: `connections` to the store")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -77,12 +74,13 @@ func run(ctx context.Context, args []string) error {
 	return s.serveOn(ctx, ln)
 }
 
+// pool is how many connections naive and redis-incr have to their store. So many commits of naive share their fsync that more did not help;
+// Redis runs one command at a time.
+const pool = 32
+
 func newServer(ctx context.Context, kind string, o options) (s *server, err error) {
 	if err := wire.WarmUp(); err != nil {
 		return nil, err
-	}
-	if o.pool < 1 {
-		return nil, errors.New("-pool must be at least 1")
 	}
 	s = &server{backend: echo{}, readBuffer: bufferBytes}
 	switch kind {
@@ -91,9 +89,9 @@ func newServer(ctx context.Context, kind string, o options) (s *server, err erro
 		s.readBuffer = coalesceBytes
 		s.log, err = openLog(o.dir)
 	case "naive":
-		s.backend, err = newNaive(ctx, o.database, o.pool)
+		s.backend, err = newNaive(ctx, o.database)
 	case "redis-incr":
-		s.backend, err = newRedisIncr(ctx, o.redis, o.pool)
+		s.backend, err = newRedisIncr(ctx, o.redis)
 	default:
 		err = errors.New("unknown kind: want echo, floor, naive or redis-incr")
 	}

@@ -40,21 +40,21 @@ const (
 // naive answers each request by one transaction that locks the signer's row.
 type naive struct{ pool *pgxpool.Pool }
 
-func newNaive(ctx context.Context, url string, connections int) (*naive, error) {
+func newNaive(ctx context.Context, url string) (*naive, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns, cfg.MinConns = int32(connections), int32(connections)
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	cfg.MaxConns, cfg.MinConns = pool, pool
+	all, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := pool.Exec(ctx, naiveSchema); err != nil {
-		pool.Close()
+	if _, err := all.Exec(ctx, naiveSchema); err != nil {
+		all.Close()
 		return nil, err
 	}
-	return &naive{pool: pool}, nil
+	return &naive{pool: all}, nil
 }
 
 func (n *naive) allocate(ctx context.Context, p wire.AllocateParams) (wire.AllocateResult, *wire.Error) {

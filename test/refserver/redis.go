@@ -21,9 +21,8 @@ const (
 // to give back or to find again, and a mark is taken for whatever nonce it names.
 type redisIncr struct{ client *redis.Client }
 
-// newRedisIncr connects to the server at url with a pool of that many connections, opened as they are needed. A command whose
-// answer is lost may have run, so nothing is sent twice.
-func newRedisIncr(ctx context.Context, url string, connections int) (*redisIncr, error) {
+// newRedisIncr connects to the server at url. A command whose answer is lost may have run, so nothing is sent twice.
+func newRedisIncr(ctx context.Context, url string) (*redisIncr, error) {
 	if url == "" {
 		return nil, errors.New("-redis says where Redis is, such as redis://127.0.0.1:6379/0")
 	}
@@ -31,7 +30,7 @@ func newRedisIncr(ctx context.Context, url string, connections int) (*redisIncr,
 	if err != nil {
 		return nil, err
 	}
-	options.PoolSize, options.MaxRetries = connections, -1
+	options.PoolSize, options.MaxRetries = pool, -1
 	client := redis.NewClient(options)
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, errors.Join(err, client.Close())

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &postgres)) }
 func dial(t *testing.T, kind string) *websocket.Conn {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	o := options{pool: 8}
+	var o options
 	switch kind {
 	case "naive":
 		o.database = postgres.NewDatabase(t)

@@ -258,23 +258,13 @@ func (c *slowClient) read(conn slowConn) error {
 		if err != nil {
 			return err
 		}
-		if missed := missedBefore(payload); missed > 0 {
-			c.count(func(n *result.Slow) { n.Missed += missed })
+		var note struct { // that some events were dropped before it; another message has no such member
+			Params struct {
+				Result struct{ Missed int64 }
+			}
+		}
+		if wire.Unmarshal(payload, &note) == nil && note.Params.Result.Missed > 0 {
+			c.count(func(n *result.Slow) { n.Missed += note.Params.Result.Missed })
 		}
 	}
-}
-
-// missedBefore is how many events a notification says were dropped before it; 0 of another message.
-func missedBefore(payload []byte) int64 {
-	var note struct {
-		Params struct {
-			Result struct {
-				Missed int64 `json:"missed"`
-			} `json:"result"`
-		} `json:"params"`
-	}
-	if wire.Unmarshal(payload, &note) != nil {
-		return 0
-	}
-	return note.Params.Result.Missed
 }
