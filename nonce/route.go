@@ -33,10 +33,12 @@ type Forwarded interface {
 	Return(r *Result, v Verdict) Waker
 }
 
-// Errors of forwarding. Both mean that nothing was sent.
+// Errors of forwarding. All mean that nothing was sent.
 var (
 	// ErrPeerAway: the other node cannot be reached.
 	ErrPeerAway = errors.New("the node that serves the signer is not reached from here")
+	// ErrOtherVersion: its links have another version, so its clients must go there themselves.
+	ErrOtherVersion = errors.New("the node that serves the signer speaks another version of links")
 	// ErrForwardBusy: as many requests wait for the other node as may.
 	ErrForwardBusy = errors.New("too many requests wait for the node that owns the signer")
 )

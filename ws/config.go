@@ -121,9 +121,8 @@ type Config struct {
 	// ChainAsk is for a status or list that was read, and whose signer's owner has to be asked first what
 	// its chain says: it returns what does that, which may block for as long as a forwarded request
 	// takes, and is run by a goroutine of its own. It sets r.Said. nil: nobody is to
-	// be asked. ofNode: another node asks; it is told what this node knows as the owner, or, as
-	// r.Err, that this node is not.
-	ChainAsk    func(q *nonce.Request, r *nonce.Result, ofNode bool) func()
+	// be asked.
+	ChainAsk    func(q *nonce.Request, r *nonce.Result) func()
 	ChainStatus func(ctx context.Context, signer string, next int64) *nonce.ChainState
 	ChainStates func(signer string, rows []nonce.Row) []string
 	ChainOffer  func(signer string, n int64) *nonce.Offer

@@ -13,7 +13,6 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 		metrics.Gauge(reg, name, help, func() float64 { return float64(n) })
 	}
 	metrics.Slots(reg, "inflight", "Requests not answered yet", s.clients.used)
-	metrics.Slots(reg, "node_inflight", "Requests of other nodes not answered yet", s.nodes.used)
 	metrics.Gauge(reg, "receive_bytes", "Bytes of messages above 8 KiB that are being received, or by /eth/CHAIN are not answered yet.",
 		func() float64 { return float64(s.receiving.shares.Taken()) })
 	number("receive_bytes_max", "Most of them.", int(s.cfg.MaxReceiveBytes))

@@ -89,7 +89,6 @@ type counters struct {
 
 	requests       metrics.Family[string]
 	refused        metrics.Family[string]
-	nodeRefused    metrics.Family[string]
 	upgradeRefused metrics.Family[upgradeReason]
 	closed         metrics.Family[closeReason]
 }
@@ -103,8 +102,6 @@ func newCounters(reg prometheus.Registerer) *counters {
 		requests: metrics.NewFamily(reg, "requests_total", "method",
 			"Requests read, refused ones included; unknown is what is no method, or no request.", names...),
 		refused: metrics.NewFamily(reg, "refused_total", "reason", "Error replies to clients, by data.reason.", refuseReasons...),
-		nodeRefused: metrics.NewFamily(reg, "node_refused_total", "reason",
-			"Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", refuseReasons...),
 		upgradeRefused: metrics.NewFamily(reg, "upgrade_refused_total", "reason",
 			"Clients not let in, before or at the WebSocket handshake.", upgradeReasons...),
 		closed: metrics.NewFamily(reg, "connections_closed_total", "reason",
@@ -132,7 +129,6 @@ func endpointsOf(m *counters) (known map[string]endpoint, nowhere endpoint) {
 // see: that node routes the request again, or tells its client and counts it there.
 func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
 	if toNode {
-		s.counters.nodeRefused.Inc(said.Reason)
 		return
 	}
 	s.counters.refused.Inc(said.Reason)

@@ -3,46 +3,12 @@ package ws
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"noncegate/test/lab/wait"
-	"noncegate/wire"
 )
-
-func TestANodeSubscribesToWhatIsCommittedHere(t *testing.T) {
-	asked := make(chan struct{}, 10)
-	g := startGateway(t, func(s *setup) { s.ws.AwaitInterest = func(context.Context) { asked <- struct{}{} } })
-	node, own := g.dialWith(asNode("n2")), g.dial()
-	// The longest subscription there is: longer than a client's frame may be.
-	signers := make([]string, 1024)
-	for i := range signers {
-		signers[i] = fmt.Sprintf(`"%0128d"`, i)
-	}
-	node.call("1", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
-	if len(asked) != 0 {
-		t.Error("other nodes were asked for what another node wants")
-	}
-	if interest := g.Hub.Interest(); interest.All || len(interest.Signers) != 0 {
-		t.Errorf("%d signers interest a client of this node", len(interest.Signers))
-	}
-	signer := strings.Trim(signers[7], `"`)
-	own.call("1", "nonce_subscribe", `["events"]`)
-	wait.For(t, asked, "the other nodes to be asked")
-	g.Hub.Remote(signer, wire.AppendEvent(nil, &wire.Event{Type: wire.EventUsed, Signer: signer, Nonce: 70}), 0)
-	own.ask("2", "nonce_setFloor", `["`+signer+`",80]`)
-	for _, want := range []struct {
-		c     *client
-		nonce string
-	}{{own, "70"}, {own, "80"}, {node, "80"}} {
-		event := want.c.event()
-		if fmt.Sprint(event["nonce"]) != want.nonce {
-			t.Errorf("got %v, want nonce %s", event, want.nonce)
-		}
-	}
-}
 
 func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 	asked, taken := make(chan struct{}), make(chan struct{})

@@ -233,7 +233,7 @@ func (r *request) askChain() bool {
 	c := r.conn
 	var asks func()
 	if r.asks = false; r.op.Err == nil {
-		asks = c.srv.cfg.ChainAsk(&r.op.Request, &r.op.Result, c.peer != nil)
+		asks = c.srv.cfg.ChainAsk(&r.op.Request, &r.op.Result)
 	}
 	if asks == nil {
 		c.srv.lined.Done()

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"testing"
 
-	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
@@ -32,7 +31,7 @@ func (h hanging) Offer([]byte, int64) bool { <-h; return true }
 func (g *gateway) hangPostDB(signer string) {
 	g.Helper()
 	h := make(hanging)
-	s := g.Hub.Subscribe(h, events.Everywhere, []string{signer})
+	s := g.Hub.Subscribe(h, []string{signer})
 	g.Cleanup(func() { close(h); s.Close() })
 }
 

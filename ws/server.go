@@ -182,6 +182,9 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
 	s.upgrade(w, r, node, g, t)
 }
 
+// RefusedNode counts another node that was not let in, for one of the reasons of package cluster.
+func (s *Server) RefusedNode(reason string) { s.counters.upgradeRefused.Inc(upgradeReason(reason)) }
+
 // refusePlain answers a GET that opens no WebSocket, before its credential is looked at: a
 // proxy has most likely left out the headers that it is told.
 func (s *Server) refusePlain(w http.ResponseWriter) {

@@ -77,11 +77,7 @@ func (c *conn) subscribe(method string, signers []string) (*subscription, *wire.
 	if err := c.addSubscription(s); err != nil {
 		return nil, err
 	}
-	scope := events.Everywhere
-	if c.peer != nil {
-		scope = events.Here
-	}
-	s.feed = c.srv.hub.Subscribe(s, scope, signers)
+	s.feed = c.srv.hub.Subscribe(s, signers)
 	return s, nil
 }
 
@@ -138,19 +134,11 @@ func (c *conn) removeSubscription(id string) bool {
 	c.mu.Lock()
 	s, ok := c.subs[id]
 	delete(c.subs, id)
-	var heir *subscription
-	for _, heir = range c.subs {
-		break
-	}
 	c.mu.Unlock()
 	if !ok {
 		return false
 	}
-	// A node replaces its one subscription by another: what it was not told of the
-	// old one it must hear by the new one.
-	if missed := s.close(); missed > 0 && c.peer != nil && heir != nil {
-		heir.feed.(*events.Subscription).Miss(missed) // a node speaks no dialect
-	}
+	s.close()
 	return true
 }
 

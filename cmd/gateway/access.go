@@ -78,14 +78,17 @@ func (a *app) authenticator() access.Authenticator {
 	return insideFirst{a.gate}
 }
 
-// public serves the clients' side: gateway, the chains on /eth/, and with authentication
-// tickets on /ticket.
+// public serves the clients' side: gateway, the chains on /eth/, with authentication
+// tickets on /ticket, and the links of other nodes on /node.
 func (a *app) public() http.Handler {
 	mux := http.NewServeMux()
 	if a.gate != nil {
 		mux.Handle("/ticket", http.MaxBytesHandler(a.gate.TicketHandler(), maxTicketBody))
 	}
 	mux.Handle(endpoint.Prefix, a.endpoints)
+	if a.router != nil {
+		mux.Handle("GET /node", a.router)
+	}
 	mux.Handle("/", clientHandler(a.server))
 	return mux
 }

@@ -284,7 +284,7 @@ func (a *app) openServer(context.Context) (err error) {
 		MinHold:          minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
 		Auth: a.authenticator(), Origins: c.pages(), Addresses: c.addresses(), Signers: c.signers(), Audit: a.audit,
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
-		Info: a.info, Nodes: a.nodeConfig(), AwaitInterest: a.awaitInterest(),
+		Info: a.info, AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
 		Met:        a.meets,
 		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainWait: c.ChainWait,
@@ -362,11 +362,20 @@ func (a *app) accept(context.Context) error {
 	a.onStop("drain", func(ctx context.Context) error { // side by side: a POST may wait for long
 		ended := make(chan error, 1)
 		go func() { ended <- shutdown(ctx) }()
-		err := a.server.Drain(ctx)
+		err := a.drainConnections(ctx)
 		return errors.Join(err, <-ended)
 	})
 	a.onStop("leave", a.leave)
 	return nil
+}
+
+// drainConnections ends those of clients first: some may still be served over the links of other nodes.
+func (a *app) drainConnections(ctx context.Context) error {
+	if a.router == nil {
+		return a.server.Drain(ctx)
+	}
+	a.router.Leave()
+	return errors.Join(a.server.Drain(ctx), a.router.Drain(ctx))
 }
 
 // serveHTTP serves until it is shut down, which takes no new connection any more and waits for

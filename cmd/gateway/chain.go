@@ -151,26 +151,30 @@ func (a *app) chainsOf(c *ws.Config) {
 		return
 	}
 	c.ChainAsk, c.ChainStates = a.chainAsk, a.chains.Words
-	c.ChainReady = func(signer string, anew bool, done func()) bool {
-		if a.service.Elsewhere(signer) {
-			return true // it goes to another node, which waits
-		}
-		if anew {
-			return a.chains.Anew(signer, a.cfg.ChainWait, done)
-		}
-		return a.chains.Ready(signer, a.cfg.ChainWait, done)
+	c.ChainReady, c.ChainStatus, c.ChainOffer = a.chainReady, a.chainStatus, a.chainOffer
+}
+
+func (a *app) chainReady(signer string, anew bool, done func()) bool {
+	if a.service.Elsewhere(signer) {
+		return true // it goes to another node, which waits
 	}
-	c.ChainStatus = func(_ context.Context, signer string, next int64) *nonce.ChainState {
-		a.chains.LookAt(signer, next)
-		if st, ok := a.chains.State(signer); ok {
-			return &st
-		}
-		return nil
+	if anew {
+		return a.chains.Anew(signer, a.cfg.ChainWait, done)
 	}
-	c.ChainOffer = func(signer string, n int64) *nonce.Offer {
-		if o, ok := a.chains.OfferFor(signer, n); ok {
-			return &o
-		}
-		return nil
+	return a.chains.Ready(signer, a.cfg.ChainWait, done)
+}
+
+func (a *app) chainStatus(_ context.Context, signer string, next int64) *nonce.ChainState {
+	a.chains.LookAt(signer, next)
+	if st, ok := a.chains.State(signer); ok {
+		return &st
 	}
+	return nil
+}
+
+func (a *app) chainOffer(signer string, n int64) *nonce.Offer {
+	if o, ok := a.chains.OfferFor(signer, n); ok {
+		return &o
+	}
+	return nil
 }

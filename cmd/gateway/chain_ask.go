@@ -11,7 +11,7 @@ import (
 // chainAsk has what a chain says of a signer be said by its owner: another node is asked, and a node
 // that has just become the owner reads what the one before it has stored. Where the owner cannot be
 // asked, the answer is what is stored and what this node knows, and says so.
-func (a *app) chainAsk(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
+func (a *app) chainAsk(q *nonce.Request, r *nonce.Result) func() {
 	if !a.chains.Configured(q.Signer) {
 		return nil
 	}
@@ -21,12 +21,9 @@ func (a *app) chainAsk(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
 		return nil
 	case mine:
 		return func() { r.Said = a.storedOf(q, r, true) }
-	case ofNode:
-		r.Err = &nonce.NotOwnerError{Node: node, URL: url}
-		return nil
 	}
 	return func() {
-		if said, ok := a.askOwner(node, url, q, r); ok {
+		if said, ok := a.askOwner(node, url, q); ok {
 			r.Said = said
 			return
 		}
@@ -34,17 +31,32 @@ func (a *app) chainAsk(q *nonce.Request, r *nonce.Result, ofNode bool) func() {
 	}
 }
 
+// chainSay adds to a status or list that another node asks for what this node knows of the chain as the
+// signer's owner; it may not be the owner any more.
+func (a *app) chainSay(q *nonce.Request, r *nonce.Result) {
+	if a.chains == nil {
+		r.Said = new(nonce.ChainSaid)
+		return
+	}
+	node, url, mine := a.service.OwnerOf(q.Signer)
+	switch {
+	case !mine:
+		r.Err = &nonce.NotOwnerError{Node: node, URL: url}
+	case !a.chains.Found(q.Signer):
+		r.Said = a.storedOf(q, r, true)
+	case q.Kind == nonce.KindStatus:
+		r.Said = &nonce.ChainSaid{State: a.chainStatus(context.Background(), q.Signer, r.Summary.Next)}
+	default:
+		r.Said = &nonce.ChainSaid{Words: wordsOf(r.Page.Rows, a.chains.Words(q.Signer, r.Page.Rows))}
+	}
+}
+
 // askOwner asks the owner of a signer what its chain says.
-func (a *app) askOwner(node, url string, q *nonce.Request, r *nonce.Result) (said *nonce.ChainSaid, ok bool) {
+func (a *app) askOwner(node, url string, q *nonce.Request) (said *nonce.ChainSaid, ok bool) {
 	if node == "" || a.router == nil || !a.router.Reaches(node) {
 		return nil, false
 	}
-	var err error
-	if q.Kind == nonce.KindStatus {
-		said, err = a.router.StatusAt(node, url, q.Signer, q.Principal)
-	} else {
-		said, err = a.router.ListAt(node, url, q.List, q.Principal)
-	}
+	said, err := a.router.Ask(node, url, *q)
 	return said, err == nil
 }
 
@@ -74,16 +86,20 @@ func (a *app) storedOf(q *nonce.Request, r *nonce.Result, mine bool) *nonce.Chai
 // is dropped, whatever this node has not looked for.
 func (a *app) storedWords(q *nonce.Request, r *nonce.Result, trouble *nonce.Gap) []nonce.ChainWord {
 	texts := a.chains.Words(q.Signer, r.Page.Rows)
-	words := make([]nonce.ChainWord, len(r.Page.Rows))
-	for i := range r.Page.Rows {
-		row := &r.Page.Rows[i]
-		words[i].Nonce, words[i].Attempt = row.Nonce, row.Attempt
-		if i < len(texts) {
-			words[i].Word = texts[i]
+	for i := range texts {
+		lost := trouble != nil && trouble.Kind != nonce.WatchStuck && trouble.Nonce == r.Page.Rows[i].Nonce
+		if lost && texts[i] == wire.ChainSent {
+			texts[i] = wire.ChainDropped
 		}
-		lost := trouble != nil && trouble.Kind != nonce.WatchStuck && trouble.Nonce == row.Nonce
-		if lost && words[i].Word == wire.ChainSent {
-			words[i].Word = wire.ChainDropped
+	}
+	return wordsOf(r.Page.Rows, texts)
+}
+
+// wordsOf is what is said of each row, as far as anything is.
+func wordsOf(rows []nonce.Row, texts []string) (words []nonce.ChainWord) {
+	for i, text := range texts {
+		if text != "" {
+			words = append(words, nonce.ChainWord{Nonce: rows[i].Nonce, Attempt: rows[i].Attempt, Word: text})
 		}
 	}
 	return words

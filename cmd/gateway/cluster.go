@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"noncegate/chain/ethereum/endpoint"
 	"noncegate/internal/cluster"
 	"noncegate/internal/metrics"
 	"noncegate/nonce"
-	"noncegate/ws"
 )
 
 // openRouter makes what knows the other nodes. A SQLite store has one process, and
@@ -18,8 +18,9 @@ func (a *app) openRouter(context.Context) (err error) {
 		return nil
 	}
 	a.router, err = cluster.New(a.node, cluster.Config{
-		Forward: a.forwards(), Secret: a.cfg.NodeSecret, TLS: a.nodeTLS, Queue: a.forwardQueue(),
-		Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
+		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Known: a.gate != nil, TLS: a.nodeTLS, Queue: a.forwardQueue(),
+		MaxInflight: a.forwardQueue(), MaxTotal: a.cfg.MaxInflightTotal, Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
+		Refused: func(reason string) { a.server.RefusedNode(reason) },
 	}, counted, a.log)
 	if err == nil {
 		a.onStop("router", a.router.Stop) // in case the start ends before openLinks
@@ -54,7 +55,11 @@ func (a *app) openLinks(context.Context) error {
 	if a.router == nil {
 		return nil
 	}
-	a.router.Serve(a.holder.Incarnation, a.hub)
+	local := cluster.Local{Service: a.service, Events: a.hub, Hub: a.hub, Check: a.checkForwarded(), Say: a.chainSay}
+	if a.chains != nil {
+		local.Ready, local.ReadyWait, local.Offer = a.chainReady, a.cfg.ChainWait, a.chainOffer
+	}
+	a.router.Serve(a.holder.Incarnation, local)
 	a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
 	a.onStop("links", a.router.Stop)
 	return nil
@@ -66,12 +71,20 @@ func (a *app) interest() (everything bool, signers []string) {
 	return w.All, w.Signers
 }
 
-// nodeConfig is how other nodes are let in.
-func (a *app) nodeConfig() ws.NodeConfig {
-	if a.router == nil {
-		return ws.NodeConfig{}
+// checkForwarded holds what another node sends to the settings of this one, where they may differ.
+func (a *app) checkForwarded() func(*nonce.Request) error {
+	other, longest := a.otherChain(), a.cfg.MaxHold
+	return func(q *nonce.Request) error {
+		if q.Hold != 0 && (q.Hold < minHold || q.Hold > longest) {
+			return &nonce.InvalidError{Field: "holdMs", Rule: fmt.Sprintf("must be %d to %d", minHold.Milliseconds(), longest.Milliseconds())}
+		}
+		if other != nil && q.Kind == nonce.KindAllocate {
+			if why := other(q.Signer); why != "" {
+				return &nonce.InvalidError{Field: "signer", Rule: why}
+			}
+		}
+		return nil
 	}
-	return ws.NodeConfig{ID: a.node, Secret: a.cfg.NodeSecret, Store: a.databaseID(), MaxInflight: a.forwardQueue()}
 }
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.
@@ -82,15 +95,10 @@ func (a *app) awaitInterest() func(context.Context) {
 	return a.router.Await
 }
 
-// encodeSlots is the bound of the encode pool: what clients may have there, and as
-// much again for other nodes where there can be any, and places for the calls of chains,
-// which wait for their nodes, so that none takes the places of another's answers.
+// encodeSlots is the bound of the encode pool: what clients may have there, and places for the calls of
+// chains, which wait for their nodes, so that none takes the places of another's answers.
 func (a *app) encodeSlots() int {
-	places := a.cfg.EncodeQueue + len(a.cfg.Chain)*endpoint.Bounds(a.cfg.MaxInflight).MaxInflightTotal
-	if _, embedded := a.cfg.SQLitePath(); embedded {
-		return places
-	}
-	return places + a.cfg.MaxInflightTotal
+	return a.cfg.EncodeQueue + len(a.cfg.Chain)*endpoint.Bounds(a.cfg.MaxInflight).MaxInflightTotal
 }
 
 // hasHeirs reports whether another node could serve this one's signers.

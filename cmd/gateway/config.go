@@ -11,10 +11,10 @@ import (
 
 	"github.com/mattn/go-isatty"
 
+	"noncegate/internal/cluster"
 	"noncegate/internal/guard"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // Config is every setting of the serve command. Each field is a flag, an environment variable and a key of the
@@ -113,12 +113,12 @@ type LogConfig struct {
 
 // These do not compile unless the bounds in the tags above are those of the packages.
 var (
-	_ = [1]bool{nonce.MaxLive - 4096: true}                     // --max-holds
-	_ = [1]bool{guard.MinInterval - 100*time.Millisecond: true} // --submit-guard-interval
-	_ = [1]bool{guard.MaxInterval - 10*time.Minute: true}       // --submit-guard-interval
-	_ = [1]bool{ws.BrokenStreamTTL - (20+10)*time.Second: true} // --forward-timeout: none behind a request that was sent back comes later
-	_ = [1]bool{wire.MaxListLimit - 1000: true}                 // signer show --limit
-	_ = [1]bool{maxSignerList - 1000: true}                     // signer list --limit
+	_ = [1]bool{nonce.MaxLive - 4096: true}                        // --max-holds
+	_ = [1]bool{guard.MinInterval - 100*time.Millisecond: true}    // --submit-guard-interval
+	_ = [1]bool{guard.MaxInterval - 10*time.Minute: true}          // --submit-guard-interval
+	_ = [1]bool{cluster.BrokenPathTTL - (20+10)*time.Second: true} // --forward-timeout: none behind a request that was sent back comes later
+	_ = [1]bool{wire.MaxListLimit - 1000: true}                    // signer show --limit
+	_ = [1]bool{maxSignerList - 1000: true}                        // signer list --limit
 )
 
 // groups are the headings of the flags in --help.

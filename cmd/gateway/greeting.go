@@ -41,7 +41,7 @@ func firstCall(scheme, listen string, authenticated bool, chain string) string {
 }
 
 // exposures are what to warn of at the start: what --insecure-listen does without,
-// a secret that travels in the clear, or a gateway that is closed to the nodes that
+// what travels in the clear, or a gateway that is closed to the nodes that
 // its URL is meant for. shared: there may be other nodes.
 func exposures(c *Config, listen boundAddr, advertised string, shared bool) (warnings []string) {
 	warn := func(text string) { warnings = append(warnings, text) }
@@ -62,7 +62,7 @@ func exposures(c *Config, listen boundAddr, advertised string, shared bool) (war
 	case c.NodeSecret == "":
 		warn("other nodes cannot reach this one at its advertised URL without --node-secret, which nodes need beyond loopback")
 	case u.Scheme == "ws" || u.Scheme == "http":
-		warn("other nodes reach this one without TLS: the node secret travels in the clear")
+		warn("other nodes reach this one without TLS: what they say to each other travels in the clear")
 	}
 	return warnings
 }

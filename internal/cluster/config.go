@@ -26,17 +26,24 @@ type Config struct {
 	// nil: with the authorities of the system.
 	TLS func() *tls.Config
 	// Secret is what the nodes of one cluster prove each other by. Without one
-	// nodes are reached, and accepted, over loopback only. Over ws:// it travels
-	// in the clear.
+	// nodes are reached, and accepted, over loopback only.
 	Secret string
-	// Store tells the store from others, as it is now. Each node is told, so that
-	// one of another store, whatever its id, does not serve what is forwarded here.
-	// nil: it is not told.
+	// Known: clients must say who they are. What is on this host is no node for that
+	// without a secret: as one it would be asked for no credential, and would have every right.
+	Known bool
+	// Store tells the store from others, as it is now: a node of another store, whatever
+	// its id, must not serve what is forwarded here. nil: it is not compared.
 	Store func() string
 	// Queue is how many ops may be under way at one other node, those included
 	// that wait for their link. More means more memory and longer waits before a
 	// client is told that a node is overloaded. Default 4096.
 	Queue int
+	// MaxInflight bounds the requests of one other node that are not answered yet, MaxTotal
+	// those of all. Defaults Queue, and four times that.
+	MaxInflight, MaxTotal int
+	// Refused is told why a node was not let in: one of the constants of that name. It must not
+	// block. nil: nobody counts.
+	Refused func(reason string)
 	// Timeout bounds the time from Forward to the end of an op. A node that says
 	// nothing for three quarters of it counts as lost. Default 5 s.
 	Timeout time.Duration
@@ -57,12 +64,19 @@ func (c Config) complete() (Config, error) {
 		c.NetDial = new(net.Dialer).DialContext
 	}
 	c.Queue = cmp.Or(c.Queue, 4096)
+	c.MaxInflight = cmp.Or(c.MaxInflight, c.Queue)
+	c.MaxTotal = cmp.Or(c.MaxTotal, 4*c.MaxInflight)
+	if c.Refused == nil {
+		c.Refused = func(string) {}
+	}
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	c.BackoffMin = cmp.Or(c.BackoffMin, 50*time.Millisecond)
 	c.BackoffMax = cmp.Or(c.BackoffMax, 700*time.Millisecond)
 	switch {
 	case c.Queue < 0 || c.Queue > maxQueue:
 		return c, fmt.Errorf("cluster: Queue must be 1 to %d", maxQueue)
+	case c.MaxInflight < 1 || c.MaxTotal < c.MaxInflight:
+		return c, fmt.Errorf("cluster: MaxTotal (%d) is below MaxInflight (%d), or both below 1", c.MaxTotal, c.MaxInflight)
 	case c.Timeout < 100*time.Millisecond:
 		return c, errors.New("cluster: Timeout must be at least 100 ms")
 	case c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin:
@@ -82,6 +96,13 @@ func (c *Config) tick() time.Duration        { return c.Timeout / 16 }
 // lastWords is how long the reader goes on after the writer gave up: the other node
 // may have said why it closed.
 func (c *Config) lastWords() time.Duration { return c.Timeout / 16 }
+
+func (c *Config) database() string {
+	if c.Store == nil {
+		return ""
+	}
+	return c.Store()
+}
 
 func (c *Config) pace() *backoff.ExponentialBackOff {
 	return &backoff.ExponentialBackOff{

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,14 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
+	"path"
 	"strings"
-	"time"
 
 	"github.com/gorilla/websocket"
 
 	"noncegate/internal/wsconn"
-	"noncegate/wire"
 )
 
 var (
@@ -25,10 +24,15 @@ var (
 	errNoSecret    = errors.New("without --node-secret nodes reach each other over loopback only, and this address is not loopback")
 )
 
-// refusal is an answer of HTTP instead of the upgrade.
+// refusal is why a node is not let in: by HTTP instead of the upgrade, or by a handshake.
 type refusal struct {
 	status   int
 	sentence string
+	reason   string // for whoever counts; "": nobody does
+}
+
+func (e *refusal) append(b []byte) []byte {
+	return appendText(binary.AppendUvarint(b, uint64(e.status)), e.sentence)
 }
 
 // Error implements error.
@@ -39,6 +43,9 @@ func (e *refusal) Error() string {
 	case http.StatusMisdirectedRequest:
 		return fmt.Sprintf("at the node's advertised URL there is another node (421 %s); see --advertise-url", e.sentence)
 	}
+	if e.status == statusVersion {
+		return fmt.Sprintf("links of the node have another version (%s): requests for it are answered not_owner", e.sentence)
+	}
 	return fmt.Sprintf("HTTP status %d %s", e.status, e.sentence)
 }
 
@@ -48,6 +55,10 @@ func (p *peer) dial() (*link, error) {
 	raw, incarnation := p.node.URL, p.node.Incarnation
 	p.mu.Unlock()
 	l, err := p.open(raw)
+	e, refused := errors.AsType[*refusal](err)
+	p.mu.Lock()
+	p.foreign = refused && e.status == statusVersion
+	p.mu.Unlock()
 	if err != nil {
 		p.complain(raw, err)
 		return nil, err
@@ -64,33 +75,26 @@ func (p *peer) open(raw string) (*link, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(p.ctx, cfg.dialTimeout(), errDialTimeout)
 	defer cancel()
-	l := &link{peer: p, url: raw, transport: &transport{start: time.Now()}}
 	dialer := websocket.Dialer{ // without a proxy: nodes talk to each other directly
 		TLSClientConfig: cfg.TLS(),
 		ReadBufferSize:  16 << 10,
-		WriteBufferSize: 4 << 10,
-		NetDialContext: func(ctx context.Context, network, addr string) (_ net.Conn, err error) {
-			l.transport.Conn, err = cfg.NetDial(ctx, network, addr)
-			return l.transport, err
-		},
+		WriteBufferSize: fullFrame,
+		NetDialContext:  cfg.NetDial,
 	}
-	ws, resp, err := wsconn.Dial(ctx, dialer, address, p.header())
+	ws, resp, err := wsconn.Dial(ctx, dialer, address, nil)
 	if err != nil {
 		return nil, dialError(ctx, resp, err)
 	}
-	l.init(ws)
-	return l, nil
-}
-
-func (p *peer) header() http.Header {
-	h := http.Header{wire.HeaderNode: {p.r.self}, wire.HeaderNodeTo: {p.id}, wire.HeaderNodeLink: {strconv.FormatInt(p.r.links.Add(1), 10)}}
-	if p.r.cfg.Store != nil {
-		h.Set(wire.HeaderNodeStore, p.r.cfg.Store())
+	unwatch := context.AfterFunc(ctx, func() { ws.Close() })
+	deadline, _ := ctx.Deadline()
+	if err = p.greet(ws, deadline); !unwatch() && err == nil {
+		err = context.Cause(ctx)
 	}
-	if p.r.cfg.Secret != "" {
-		h.Set(wire.HeaderNodeSecret, p.r.cfg.Secret)
+	if err != nil {
+		ws.Close()
+		return nil, dialError(ctx, nil, err)
 	}
-	return h
+	return &link{pipe: newPipe(cfg, ws, p.wake), peer: p, url: raw}, nil
 }
 
 func dialError(ctx context.Context, resp *http.Response, err error) error {
@@ -130,7 +134,7 @@ func (p *peer) complain(url string, err error) {
 var errAddress = errors.New("the advertised URL cannot be used")
 
 // address makes a WebSocket address of what a node advertises: http stands for ws,
-// https for wss, and no path for /ws. anywhere: it need not be loopback.
+// https for wss, and links are at node beside the path for clients. anywhere: it need not be loopback.
 func address(raw string, anywhere bool) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -147,10 +151,7 @@ func address(raw string, anywhere bool) (string, error) {
 	if u.Host == "" || u.User != nil {
 		return "", fmt.Errorf("%w: it must have a host and no user", errAddress)
 	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/ws"
-	}
-	u.Fragment = ""
+	u.Path, u.RawPath, u.Fragment = path.Join("/", path.Dir(u.Path), "node"), "", ""
 	if !anywhere && !isLoopback(u.Hostname()) {
 		return "", errNoSecret
 	}

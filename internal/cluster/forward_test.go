@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -9,9 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"noncegate/internal/wsconn/wspeer"
 	"noncegate/nonce"
-	"noncegate/wire"
 )
 
 func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
@@ -21,17 +20,17 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 		for s := range signers {
 			callers.Go(func() {
 				for n := range each {
-					w.forward("a", &op{Request: &nonce.Request{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1}})
+					w.forward(&asked{Request: nonce.Request{Kind: nonce.KindMarkUsed, Signer: fmt.Sprint(s), Nonce: int64(n), Attempt: 1}, to: w.back})
 				}
 			})
 		}
 		next := make(map[string]int64)
 		for range signers * each {
-			p := wspeer.Decode[wire.MarkUsedParams](t, f.Next(wire.MethodMarkUsed))
-			if p.Nonce != next[p.Signer] {
-				t.Fatalf("signer %s: nonce %d came, want %d", p.Signer, p.Nonce, next[p.Signer])
+			r := f.next(nonce.KindMarkUsed)
+			if r.Nonce != next[r.Signer] || r.path != 5 {
+				t.Fatalf("signer %s: nonce %d came on path %d, want %d", r.Signer, r.Nonce, r.path, next[r.Signer])
 			}
-			next[p.Signer]++
+			next[r.Signer]++
 		}
 		callers.Wait()
 	})
@@ -40,22 +39,21 @@ func TestOpsOfOneSignerReachANodeInTheOrderOfForward(t *testing.T) {
 func TestManyRequestsLeaveInOneWrite(t *testing.T) {
 	var writes atomic.Int64
 	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
-		h := w.net.Host("a")
-		first := <-h.Peers
-		h.Wrap = func(c net.Conn) net.Conn { return counting{c, &writes} }
-		first.Cut()
-		f := <-h.Peers
+		first := <-w.fars["a"]
+		w.net.Host("a").Wrap = func(c net.Conn) net.Conn { return counting{c, &writes} }
+		first.cut()
+		f := <-w.fars["a"]
 		synctest.Wait()
-		readOn := f.StopReading()
-		w.forward("a", allocation("s"))
+		readOn := f.stopReading()
+		w.forward(w.allocation("s"))
 		synctest.Wait()
 		before := writes.Load()
 		for range 100 {
-			w.forward("a", allocation("s"))
+			w.forward(w.allocation("s"))
 		}
 		readOn()
 		for range 101 {
-			f.Next(wire.MethodAllocate)
+			f.next(nonce.KindAllocate)
 		}
 		if got := writes.Load() - before; got > 2 {
 			t.Errorf("100 requests took %d writes", got)
@@ -63,94 +61,59 @@ func TestManyRequestsLeaveInOneWrite(t *testing.T) {
 	})
 }
 
-type counting struct {
-	net.Conn
-	writes *atomic.Int64
-}
-
-func (c counting) Write(p []byte) (int, error) {
-	c.writes.Add(1)
-	return c.Conn.Write(p)
-}
-
 // One principal must not take every slot at a node from the others: what it has under
 // way there may wait for long.
 func TestAGreedyPrincipalLeavesOthersAPlaceAtAnotherNode(t *testing.T) {
-	const slots = 16
-	linked(t, Config{Queue: slots}, func(t *testing.T, w *world, f *far) {
-		try := func(p nonce.Principal) (op *op, err error) {
-			op = allocation("s")
-			op.Principal = p
-			return op, forwardTo(w.Router, w.svc, "a", "", op)
-		}
-		has := map[nonce.Principal]int{}
-		var first *op
-		fill := func(p nonce.Principal, want int) {
-			t.Helper()
-			for {
-				op, err := try(p)
-				if err != nil && err != nonce.ErrForwardBusy {
-					t.Fatal(err)
+	linked(t, Config{Queue: 16}, func(t *testing.T, w *world, f *far) {
+		fill := func(p nonce.Principal) (n int) {
+			for ; ; n++ {
+				o := w.allocation("s")
+				o.Principal = p
+				if err := w.Forward("a", "", &o.Request, 0, o); err != nil {
+					if err != nonce.ErrForwardBusy {
+						t.Fatal(err)
+					}
+					return n
 				}
-				if err != nil {
-					break
-				}
-				if first == nil {
-					first = op
-				}
-				has[p]++
-			}
-			if has[p] != want {
-				t.Errorf("principal %d has %d slots, want %d", p, has[p], want)
 			}
 		}
-		fill(1, slots-slots/spareRoom) // alone
-		fill(2, slots/spareRoom)       // what was left to it
-		if _, err := try(0); err != nonce.ErrForwardBusy {
-			t.Errorf("beyond the slots: %v", err)
+		if one, two, nobody, late := fill(1), fill(2), fill(0), fill(3); one != 12 || two != 4 || nobody != 0 || late != 0 {
+			t.Errorf("one alone has %d of 16 slots, who comes then %d, nobody in particular %d, and a third %d", one, two, nobody, late)
 		}
-		grant(f, f.Next(wire.MethodAllocate), 1)
-		w.wantBack(first, nonce.Answered, nil)
-		if _, err := try(1); err != nonce.ErrForwardBusy {
-			t.Errorf("who has more than an equal part: %v", err)
+		f.grant(f.next(nonce.KindAllocate), 1)
+		<-w.back
+		if one, late := fill(1), fill(3); one != 0 || late != 1 {
+			t.Errorf("of a slot that is free who has too much gets %d, and who comes %d", one, late)
 		}
-		fill(3, 1)
 	})
 }
 
 func TestALostLinkGivesBackInTheOrderOfForward(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		var ops []*op
+		var ops []*asked
 		forward := func(n int) {
 			for range n {
-				op := allocation(fmt.Sprint(len(ops)))
-				ops = append(ops, op)
-				w.forward("a", op)
+				ops = append(ops, w.allocation(fmt.Sprint(len(ops))))
+				w.forward(ops[len(ops)-1])
 			}
 			synctest.Wait()
 		}
 		forward(burstOps / 2)
-		f.StopReading()
-		forward(2 * burstOps)
-		f.Cut()
+		f.stopReading()
+		forward(4 * burstOps)
+		f.cut()
 		doubtful := 0
-		for i, op := range ops {
-			b := <-w.svc.back
-			if b.op != op {
-				t.Fatalf("op %s came back as number %d", b.op.Signer, i)
-			}
-			switch b.verdict {
-			case nonce.Doubtful:
-				doubtful++
-				if i != doubtful-1 {
+		for i, o := range ops {
+			b := <-w.back
+			switch {
+			case b != o:
+				t.Fatalf("op %s came back as number %d", b.Signer, i)
+			case b.verdict == nonce.Doubtful:
+				if doubtful++; i != doubtful-1 {
 					t.Fatalf("op %d is doubtful after one that was not sent", i)
 				}
-			case nonce.Bounced:
-				if op.Err != nonce.ErrPeerAway || op.RequestID != "" {
-					t.Fatalf("op %d was not sent; error %v, request id %q", i, op.Err, op.RequestID)
-				}
-			default:
-				t.Fatalf("verdict %d", b.verdict)
+			case b.verdict != nonce.Bounced || b.res.Err != nonce.ErrPeerAway || b.RequestID != "":
+				t.Fatalf("op %d was not sent; verdict %d, error %v, request id %q", i, b.verdict, b.res.Err, b.RequestID)
 			}
 		}
 		if doubtful < burstOps/2 || doubtful == len(ops) {
@@ -165,36 +128,33 @@ func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Config{})
 		p := newPeer(w.Router, node("a", 1))
-		began, ops := time.Now(), []*op{allocation("1"), allocation("2"), allocation("3")}
-		for i, op := range ops {
-			op.of = &caller{returner: w.svc, op: op}
-			p.inflight.add(op, began.Add(time.Duration(i)*time.Second))
+		l := &link{peer: p}
+		began, ops := time.Now(), []*asked{w.allocation("1"), w.allocation("2"), w.allocation("3")}
+		for i, o := range ops {
+			p.inflight.add(op{&o.Request, 0, o}, began.Add(time.Duration(i)*time.Second))
 		}
 		p.inflight.takeQueued().stage = sent
-		p.expire(began.Add(6 * time.Second))
+		l.expire(began.Add(6 * time.Second))
 		w.wantBack(ops[0], nonce.Expired, errTooLate)
 		w.wantBack(ops[1], nonce.Bounced, nonce.ErrPeerAway)
-		if p.inflight.n != 1 {
-			t.Errorf("%d are under way, want the youngest", p.inflight.n)
-		}
 		p.inflight.takeQueued() // has it now
-		p.expire(began.Add(time.Minute))
-		if p.inflight.n != 1 {
-			t.Error("an op was taken from the writer")
+		l.expire(began.Add(time.Minute))
+		if p.inflight.n != 1 || len(l.late) != 1 {
+			t.Errorf("%d are under way, want the one of the writer; %d may still be answered", p.inflight.n, len(l.late))
 		}
 	})
 }
 
 func TestWorkOfACallerThatIsGoneIsNotSent(t *testing.T) {
 	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
-		op, other := allocation("1"), allocation("2")
-		w.forward("a", op) // waits for the link
-		w.forward("a", other)
-		op.of.(*caller).gone.Store(true)
-		f := <-w.net.Host("a").Peers
-		w.wantBack(op, nonce.Bounced, nonce.ErrGone)
-		if p := wspeer.Decode[wire.AllocateParams](t, f.Next(wire.MethodAllocate)); p.Signer != "2" {
-			t.Errorf("signer %s was sent", p.Signer)
+		gone, other := w.allocation("1"), w.allocation("2")
+		w.forward(gone) // waits for the link
+		w.forward(other)
+		gone.gone.Store(true)
+		f := <-w.fars["a"]
+		w.wantBack(gone, nonce.Bounced, nonce.ErrGone)
+		if r := f.next(nonce.KindAllocate); r.Signer != "2" {
+			t.Errorf("signer %s was sent", r.Signer)
 		}
 	})
 }
@@ -203,25 +163,70 @@ type waking struct{ times atomic.Int64 }
 
 func (w *waking) Wake() { w.times.Add(1) }
 
-func TestAfterABatchOfAnswersEachConnectionIsWokenOnce(t *testing.T) {
+func TestWhoWaitsForManyResultsIsWokenOnce(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
-		woken := new(waking)
-		w.svc.waker = woken
-		var all []byte
-		for i := range 20 {
-			w.forward("a", allocation("s"))
-			r := f.Next(wire.MethodAllocate)
-			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":"s","nonce":%d,"attempt":1,"heldUntil":"2026-11-20T18:00:00.000Z"}}`, r.ID, i)
-			all = append(all, 0x81, 126, byte(len(text)>>8), byte(len(text)))
-			all = append(all, text...)
+		k := new(waking)
+		var message []byte
+		for n := range 50 {
+			o := w.allocation("s")
+			o.waker = k
+			w.forward(o)
+			message = append(message, answerTo(f.next(nonce.KindAllocate), held(int64(n)))...)
 		}
-		f.Raw.Write(all)
-		for range 20 {
-			<-w.svc.back
-		}
+		f.send(message)
 		synctest.Wait()
-		if got := woken.times.Load(); got != 1 {
-			t.Errorf("woken %d times, want once", got)
+		if len(w.back) != 50 || k.times.Load() != 1 {
+			t.Errorf("%d are back, and it was woken %d times", len(w.back), k.times.Load())
+		}
+	})
+}
+
+// TestWhatAnOwnerSaysOfAChainIsAskedForInHalfOfTheSlots: reads never keep what writes from its place, and
+// none waits for longer than an op that is forwarded.
+func TestWhatAnOwnerSaysOfAChainIsAskedForInHalfOfTheSlots(t *testing.T) {
+	linked(t, Config{Queue: 4}, func(t *testing.T, w *world, f *far) {
+		ends := make(chan error, 3)
+		var said *nonce.ChainSaid
+		ask := func() {
+			got, err := w.Ask("a", "", nonce.Request{Kind: nonce.KindStatus, Signer: "s"})
+			if err == nil {
+				said = got
+			}
+			ends <- err
+		}
+		go ask()
+		first := f.next(nonce.KindStatus)
+		go ask()
+		f.next(nonce.KindStatus)
+		go ask()
+		if err := <-ends; !errors.Is(err, nonce.ErrForwardBusy) {
+			t.Errorf("the third of four: %v", err)
+		}
+		w.forward(w.allocation("s"))
+		f.next(nonce.KindAllocate)
+		f.answer(first, nonce.Result{Said: &nonce.ChainSaid{State: &nonce.ChainState{Mined: 3}}})
+		if err := <-ends; err != nil || !first.ChainOnly || said.State.Mined != 3 {
+			t.Errorf("answered %+v, %v", said, err)
+		}
+		if err := <-ends; !errors.Is(err, errTooLate) {
+			t.Errorf("the one that is not answered: %v", err)
+		}
+	})
+}
+
+func TestWhoWantsVeryManySignersAsksForAll(t *testing.T) {
+	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
+		var signers []string
+		for i := range maxSigners {
+			signers = append(signers, fmt.Sprintf("%0128d", i))
+		}
+		w.want(signers...)
+		if i := <-f.interests; i.all || len(i.signers) != maxSigners {
+			t.Errorf("asked for %d signers, or all: %t", len(i.signers), i.all)
+		}
+		w.want(append(signers, "one more")...)
+		if i := <-f.interests; !i.all || len(i.signers) != 0 {
+			t.Errorf("asked for %d signers, or all: %t", len(i.signers), i.all)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/fairness"
 )
 
 // stage is how far an op has come on its way to another node.
@@ -16,23 +17,30 @@ const (
 	sent                 // handed to the network, or about to be
 )
 
-// slot is one op under way.
+// op is a request that the router took over.
+type op struct {
+	q    *nonce.Request
+	path uint64
+	of   nonce.Forwarded
+}
+
+// slot is one op under way: a request, and whose it is.
 type slot struct {
-	op         *op
+	op
 	at         time.Time // of Forward
 	id         uint64    // in the protocol: what tells uses of the slot apart, and its index
 	stage      stage
-	of         nonce.Principal
+	sum        uint64 // of the bytes of the request, once they were written
 	prev, next int32
 }
 
-// slotBits of an id are the index of its slot. What is above them stays, for any
-// number of uses a process will see, within the 2^53 that every JSON reader knows.
+// slotBits of an id are the index of its slot.
 const slotBits = 18
 
 // inflight is what is under way at one node, in the order of Forward, which is also
 // that of the deadlines: all ops have the same time. Slots are used again, and
-// there are never more than Config.Queue. Guarded by peer.mu.
+// there are never more than Config.Queue. A principal may have an equal part of them, as
+// fairness.Shares says. Guarded by peer.mu.
 type inflight struct {
 	// slots[0] holds no op: it is the ring's beginning and end. Those that are
 	// free hang together by next.
@@ -40,34 +48,19 @@ type inflight struct {
 	free  int32
 	next  int32 // the first queued one; 0: none. All behind it are queued, too
 	n     int
-	of    map[nonce.Principal]int // those of each principal; nobody's are not counted
+
+	shares *fairness.Shares // of the slots, by principal
 }
 
-// spareRoom is the part of the slots that a principal who is alone leaves to those
-// who come.
-const spareRoom = 8
+func newInflight(slots int) inflight {
+	return inflight{shares: fairness.NewShares(int64(slots), 1, 0)}
+}
 
-// room reports whether one more op of a principal has a slot among so many. While
-// several principals have any, each may have an equal part. Ops without a principal have
-// no share: they are taken as long as there is a slot.
-func (w *inflight) room(p nonce.Principal, slots int) bool {
-	has, all := w.of[p], len(w.of)
-	switch {
-	case w.n >= slots:
+// add puts op at the end. false: there is no slot for it, or its principal has its share.
+func (w *inflight) add(o op, at time.Time) bool {
+	if ok, _ := w.shares.Try(o.q.Principal, 1); !ok {
 		return false
-	case p == 0:
-		return true
-	case has == 0:
-		all++
 	}
-	if all == 1 {
-		return has < slots-slots/spareRoom
-	}
-	return has < max(1, slots/all)
-}
-
-// add puts op at the end. The caller has looked that there is room for it.
-func (w *inflight) add(op *op, at time.Time) {
 	if len(w.slots) == 0 {
 		w.slots = make([]slot, 1, 16)
 	}
@@ -79,20 +72,14 @@ func (w *inflight) add(op *op, at time.Time) {
 		w.free = w.slots[i].next
 	}
 	s, last := &w.slots[i], w.slots[0].prev
-	s.op, s.at, s.stage, s.of, s.id = op, at, queued, op.Principal, s.id+1<<slotBits
+	s.op, s.at, s.stage, s.id = o, at, queued, s.id+1<<slotBits
 	s.prev, s.next = last, 0
 	w.slots[last].next, w.slots[0].prev = i, i
 	if w.next == 0 {
 		w.next = i
 	}
 	w.n++
-	if s.of == 0 {
-		return
-	}
-	if w.of == nil {
-		w.of = make(map[nonce.Principal]int)
-	}
-	w.of[s.of]++
+	return true
 }
 
 // find returns the slot of id, nil when its op has ended.
@@ -128,15 +115,9 @@ func (w *inflight) remove(s *slot) {
 	if w.next == i {
 		w.next = s.next
 	}
+	w.shares.Release(s.q.Principal, 1)
 	w.slots[s.prev].next, w.slots[s.next].prev = s.next, s.prev
-	s.op, s.stage = nil, free
+	s.op, s.stage = op{}, free
 	s.next, w.free = w.free, i
 	w.n--
-	if s.of == 0 {
-		return
-	}
-	w.of[s.of]--
-	if w.of[s.of] == 0 {
-		delete(w.of, s.of)
-	}
 }

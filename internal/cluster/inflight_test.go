@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,32 +12,32 @@ import (
 // A way against a plain list of what is under way, with the same random steps.
 func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 	type item struct {
-		op    *op
+		q     *nonce.Request
 		id    uint64
 		stage stage
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	var w inflight
+	w := newInflight(50)
 	var model []item
 	var ended []uint64
 	defer func() {
 		for w.n > 0 {
 			w.remove(w.first())
 		}
-		if len(w.of) > 0 {
-			t.Errorf("principals that have nothing under way are counted: %v", w.of)
+		if n := w.shares.Taken(); n > 0 {
+			t.Errorf("%d slots are taken by nothing", n)
 		}
 	}()
 	for range 20_000 {
 		switch n := rng.IntN(4); {
 		case n <= 1 && len(model) < 50:
-			op := &op{Request: &nonce.Request{Principal: nonce.Principal(rng.IntN(3))}}
-			w.add(op, time.Time{})
-			model = append(model, item{op: op, id: w.slots[w.slots[0].prev].id, stage: queued})
+			q := new(nonce.Request)
+			w.add(op{q: q}, time.Time{})
+			model = append(model, item{q: q, id: w.slots[w.slots[0].prev].id, stage: queued})
 		case n == 2:
 			i := slices.IndexFunc(model, func(m item) bool { return m.stage == queued })
 			s := w.takeQueued()
-			if (i < 0) != (s == nil) || s != nil && s.op != model[i].op {
+			if (i < 0) != (s == nil) || s != nil && s.q != model[i].q {
 				t.Fatal("write gave another op")
 			}
 			if s != nil {
@@ -47,26 +46,17 @@ func TestInflightOpsKeepTheirOrderAndTheirIds(t *testing.T) {
 		case n == 3 && len(model) > 0:
 			i := rng.IntN(len(model))
 			s := w.find(model[i].id)
-			if s == nil || s.op != model[i].op || s.stage != model[i].stage {
+			if s == nil || s.q != model[i].q || s.stage != model[i].stage {
 				t.Fatalf("slot %+v, want %+v", s, model[i])
 			}
 			w.remove(s)
 			ended = append(ended, model[i].id)
 			model = slices.Delete(model, i, i+1)
 		}
-		of := map[nonce.Principal]int{}
-		for _, m := range model {
-			if m.op.Principal != 0 {
-				of[m.op.Principal]++
-			}
-		}
-		if len(of)+len(w.of) > 0 && !maps.Equal(of, w.of) {
-			t.Fatalf("principals have %v, want %v", w.of, of)
-		}
 		if w.n != len(model) || len(w.slots) > 51 {
 			t.Fatalf("%d ops in %d slots, want %d", w.n, len(w.slots), len(model))
 		}
-		if first := w.first(); (first == nil) != (len(model) == 0) || first != nil && first.op != model[0].op {
+		if first := w.first(); (first == nil) != (len(model) == 0) || first != nil && first.q != model[0].q {
 			t.Fatal("another op is first")
 		}
 	}

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/backpressure"
 	"noncegate/internal/metrics"
 	"noncegate/nonce"
+	"noncegate/wire"
 )
 
 // result is how the forwarding of one op went: a label of metrics.
@@ -31,17 +34,58 @@ func resultOf(v nonce.Verdict) result {
 type Metrics struct {
 	forwarded metrics.Family[result]
 	took      prometheus.Histogram
+	refused   metrics.Family[string]
+	inflight  atomic.Pointer[backpressure.Gate] // nil: there is no Router
 }
 
 // NewMetrics makes the metrics and registers them with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	return &Metrics{
+	m := &Metrics{
 		forwarded: metrics.NewFamily(reg, "forwarded_total", "result",
 			"Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; "+
 				"expired, told unknown; busy, refused for want of a slot; away, that node does not answer.",
 			resultAnswered, resultBounced, resultDoubtful, resultExpired, resultBusy, resultAway),
 		took: metrics.Seconds(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),
+		refused: metrics.NewFamily(reg, "node_refused_total", "reason",
+			"Error replies to other nodes, which route the request again or pass the answer on, by data.reason.", wire.Reasons()...),
 	}
+	metrics.Slots(reg, "node_inflight", "Requests of other nodes not answered yet", func() (used, capacity int) {
+		if gate := m.inflight.Load(); gate != nil {
+			used, capacity = gate.Used(), gate.Capacity()
+		}
+		return used, capacity
+	})
+	return m
+}
+
+// codes are those that clients are told of errors without data.
+var codes = map[error]int{
+	nonce.ErrBusy: wire.CodeServerBusy, nonce.ErrForwardBusy: wire.CodeServerBusy, nonce.ErrEventsBusy: wire.CodeServerBusy,
+	nonce.ErrFenced: wire.CodeFenced, nonce.ErrNotFound: wire.CodeNotFound, nonce.ErrNewSigner: wire.CodeNotFound,
+	nonce.ErrNotHolder: wire.CodeForbidden, nonce.ErrDraining: wire.CodeDraining, nonce.ErrGone: wire.CodeDraining,
+	nonce.ErrNoChain: wire.CodeInvalidParams, nonce.ErrInternal: wire.CodeInternal,
+}
+
+// reasonOf is what clients are told as data.reason.
+func reasonOf(err error) string {
+	code, known := 0, false
+	switch err.(type) {
+	case *nonce.NotOwnerError:
+		code = wire.CodeNotOwner
+	case *nonce.ConflictError:
+		code = wire.CodeConflict
+	case *nonce.HoldLimitError:
+		code = wire.CodeHoldLimit
+	case *nonce.InvalidError:
+		code = wire.CodeInvalidParams
+	case *nonce.UnavailableError:
+		code = wire.CodeUnavailable
+	default:
+		if code, known = codes[err]; !known {
+			code = wire.CodeUnavailable // of which nobody knows what happened
+		}
+	}
+	return wire.Reason(code)
 }
 
 // returned counts an op that was taken over, once for each call of Forward.

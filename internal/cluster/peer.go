@@ -14,7 +14,6 @@ var (
 	errStopped   = errors.New("this node stops")
 	errForgotten = errors.New("the node is not in the registry any more")
 	errMoved     = errors.New("the node has another address now")
-	errSilent    = errors.New("the node says nothing any more")
 )
 
 const (
@@ -45,12 +44,13 @@ type peer struct {
 	leftAs   int64     // the highest incarnation of which that was heard
 	asked    time.Time // when Forward last refused for want of a link
 	closed   bool      // keep has ended, or is about to
+	foreign  bool      // its links have another version
 	inflight inflight
 	subs     subscribed
 }
 
 func newPeer(r *Router, n lease.Node) *peer {
-	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1)}
+	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1), inflight: newInflight(r.cfg.Queue), subs: subscribed{asked: noInterest}}
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
 	return p
 }
@@ -70,12 +70,7 @@ func (p *peer) update(n lease.Node) {
 }
 
 // nudge makes keep, or the writer of the link, look again.
-func (p *peer) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default: // it will look anyway
-	}
-}
+func (p *peer) nudge() { poke(p.wake) }
 
 // reachable reports whether ops can be sent to the node now, as far as is known.
 func (p *peer) reachable() bool {
@@ -85,25 +80,23 @@ func (p *peer) reachable() bool {
 }
 
 // send takes op over, or says why not.
-func (p *peer) send(op *op) error {
+func (p *peer) send(o op) error {
+	defer p.nudge()
 	now := time.Now()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
 	case p.closed:
-		p.mu.Unlock()
 		return nonce.ErrPeerAway
 	case !p.up && (p.suspect || p.leaving || !p.node.Live):
 		p.asked = now
-		p.mu.Unlock()
-		p.nudge()
+		if p.foreign {
+			return nonce.ErrOtherVersion
+		}
 		return nonce.ErrPeerAway
-	case !p.inflight.room(op.Principal, p.r.cfg.Queue), isRead(op.Kind) && p.inflight.n >= p.r.cfg.Queue/2: // the rest is for what writes
-		p.mu.Unlock()
+	case isRead(o.q.Kind) && p.inflight.n >= p.r.cfg.Queue/2, !p.inflight.add(o, now): // the rest is for what writes
 		return nonce.ErrForwardBusy
 	}
-	p.inflight.add(op, now)
-	p.mu.Unlock()
-	p.nudge()
 	return nil
 }
 
@@ -136,7 +129,8 @@ func (p *peer) keep() {
 		if err == nil {
 			p.linked(l)
 			began = time.Now()
-			err = l.run()
+			err = l.run(p.ctx, l)
+			l.wakers.wake()
 		}
 		if p.lost(l, err); p.ctx.Err() != nil {
 			return
@@ -201,7 +195,7 @@ func (p *peer) lost(l *link, err error) {
 	}
 	p.r.interests.progress()
 	if missed {
-		p.r.events.Lost()
+		p.r.local.Events.Lost()
 	}
 	p.r.returnAll(back)
 }
@@ -212,10 +206,9 @@ func (p *peer) lost(l *link, err error) {
 func (p *peer) drainLocked(err error, restart bool) []returned {
 	back := make([]returned, 0, p.inflight.n)
 	for s := p.inflight.first(); s != nil; s = p.inflight.first() {
-		b := returned{op: s.op, at: s.at, verdict: nonce.Bounced}
-		b.op.Err = nonce.ErrPeerAway
+		b := returned{of: s.of, at: s.at, verdict: nonce.Bounced, why: nonce.ErrPeerAway}
 		if s.stage == sent && !restart {
-			b.verdict, b.op.Err = nonce.Doubtful, err
+			b.verdict, b.why = nonce.Doubtful, err
 		}
 		back = append(back, b)
 		p.inflight.remove(s)
@@ -249,6 +242,27 @@ func (p *peer) markDraining(l *link) {
 	if news {
 		p.r.rebuild()
 	}
+}
+
+// State is how this node sees another one: a label of metrics.
+type State string
+
+// The states of a peer.
+const (
+	Up       State = "up"       // there is a link
+	Dialling State = "dialling" // the first link is being opened; ops wait for it
+	Suspect  State = "suspect"  // the link was lost, or could not be opened, and is tried again
+	Leaving  State = "leaving"  // the node drains, or has left
+	Silent   State = "silent"   // the registry has heard nothing of the node for too long
+	Unlinked State = "unlinked" // no link is wanted
+)
+
+// Peer is a node as this one sees it.
+type Peer struct {
+	Node     string
+	URL      string
+	State    State
+	UnderWay int // ops
 }
 
 func (p *peer) snapshot() Peer {

@@ -7,21 +7,44 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"noncegate/internal/events"
 	"noncegate/lease"
 	"noncegate/nonce"
 )
 
-// op is a request that the router took over.
-type op struct {
-	*nonce.Request
-	nonce.Result
-	path uint64
-	of   nonce.Forwarded
+// Service runs what other nodes send. A service.Service is one.
+type Service interface {
+	Reserve(signer string, p nonce.Principal) (nonce.Slot, bool)
+	SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion)
+	WorkerIndex(signer string) int
+}
+
+// Local is this node, as the links need it.
+type Local struct {
+	Service Service
+	Events  EventSink   // takes what other nodes committed
+	Hub     *events.Hub // tells what this one did
+	// Check is why a request of another node breaks a rule of this one; nil: none is broken.
+	Check func(*nonce.Request) error
+	// Ready reports whether the chain of a signer has said how far its account is, or none is asked
+	// about it; with anew, it is asked again. Else done is called, by another goroutine, when it has: until then,
+	// for ReadyWait at most, the request waits. It must not block, and keep done only if it
+	// returns false. nil: no chain is asked.
+	Ready     func(signer string, anew bool, done func()) bool
+	ReadyWait time.Duration
+	// Say adds to a status or list what this node, as the owner of the signer, knows of its chain, or
+	// makes Err say that it is not the owner. It may block. nil: there is no chain.
+	Say func(q *nonce.Request, r *nonce.Result)
+	// Offer is what the transaction of a nonce pays, nil if that is not known. It must not block.
+	// nil: there is no chain.
+	Offer func(signer string, n int64) *nonce.Offer
 }
 
 const (
@@ -50,8 +73,9 @@ type Router struct {
 	cancel  context.CancelCauseFunc
 	keepers sync.WaitGroup
 
-	served chan struct{} // closed by Serve, after which events is set, and links begin
-	events EventSink
+	served chan struct{} // closed by Serve, after which local is set, and links begin
+	local  Local
+	door   door
 
 	mu      sync.Mutex // guards what follows; taken before any peer.mu
 	peers   map[string]*peer
@@ -77,15 +101,17 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.interests.init()
+	r.door.init(&r.cfg)
+	m.inflight.Store(r.door.inflight)
 	r.table.Store(new(table))
 	return r, nil
 }
 
-// Serve gives the router whom events are for, and lets it open links. It is called
-// once, before the service is given a request. incarnation is this start of the node by
+// Serve gives the router whom it works for, and lets it open links. It is called
+// once, before the service is given an op. incarnation is this start of the node by
 // the registry.
-func (r *Router) Serve(incarnation int64, events EventSink) {
-	r.events = events
+func (r *Router) Serve(incarnation int64, local Local) {
+	r.local = local
 	r.links.Store(incarnation << 32) // links of a later start have higher numbers
 	close(r.served)
 }
@@ -147,16 +173,12 @@ func (r *Router) Reaches(node string) bool {
 
 // Forward takes a request over and sends it to the node. Requests of one signer sent to one node
 // reach it in the order of the calls. With an error nothing was sent and the request is still the
-// caller's: nonce.ErrPeerAway or nonce.ErrForwardBusy. Without one of.Return is called once, from a
-// goroutine of the router's. An allocate or repair without a request id is given one,
-// which it keeps when it is forwarded again: if its answer is lost, the id finds it.
-// A node that the registry did not name yet is reached under url.
+// caller's: nonce.ErrPeerAway, nonce.ErrOtherVersion or nonce.ErrForwardBusy. Without one of.Return is
+// called once, from a goroutine of the router's. An allocate or repair without a request id is given
+// one, which it keeps when it is forwarded again: if its answer is lost, the id finds it. A node that
+// the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
-	return r.take(node, url, &op{Request: q, path: path, of: of})
-}
-
-func (r *Router) take(node, url string, op *op) error {
-	err := r.forward(node, url, op)
+	err := r.forward(node, url, op{q, path, of})
 	switch {
 	case err == nil:
 	case errors.Is(err, nonce.ErrForwardBusy):
@@ -167,7 +189,7 @@ func (r *Router) take(node, url string, op *op) error {
 	return err
 }
 
-func (r *Router) forward(node, url string, op *op) error {
+func (r *Router) forward(node, url string, o op) error {
 	if !r.cfg.Forward || node == r.self {
 		return nonce.ErrPeerAway
 	}
@@ -177,7 +199,7 @@ func (r *Router) forward(node, url string, op *op) error {
 			return nonce.ErrPeerAway
 		}
 	}
-	return p.send(op)
+	return p.send(o)
 }
 
 // peerFor makes a peer of a node that only the store has named so far.
@@ -211,10 +233,12 @@ func (r *Router) Stop(ctx context.Context) error {
 	r.mu.Lock()
 	r.stopped = true
 	r.mu.Unlock()
+	r.Leave()
 	r.cancel(errStopped)
 	quiet := make(chan struct{})
 	go func() {
 		r.keepers.Wait()
+		r.door.serving.Wait()
 		close(quiet)
 	}()
 	select {
@@ -223,4 +247,27 @@ func (r *Router) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cluster: links did not end: %w", context.Cause(ctx))
 	}
+}
+
+// table is what Reaches and Forward look at. It is never changed, only replaced.
+type table struct{ peers map[string]*peer }
+
+// rebuildLocked makes the table follow what is known.
+func (r *Router) rebuildLocked() { r.table.Store(&table{peers: maps.Clone(r.peers)}) }
+
+// rebuild makes the table follow a change of a peer.
+func (r *Router) rebuild() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rebuildLocked()
+}
+
+// Peers is what is known of the other nodes, in the order of their ids.
+func (r *Router) Peers() []Peer {
+	peers := r.table.Load().peers
+	list := make([]Peer, 0, len(peers))
+	for _, id := range slices.Sorted(maps.Keys(peers)) {
+		list = append(list, peers[id].snapshot())
+	}
+	return list
 }

@@ -3,11 +3,9 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +15,6 @@ import (
 
 	"noncegate/nonce"
 	"noncegate/test/lab/expect"
-	"noncegate/wire"
 )
 
 // TestStories plays testdata/*.txt, each story in fake time between this node and scripted ones.
@@ -29,9 +26,8 @@ func TestStories(t *testing.T) {
 			if hosts == nil {
 				hosts = []string{"a"}
 			}
-			s := &story{
-				world: newWorld(t, Config{Queue: 3}, hosts...), peers: map[string]*far{}, ops: map[string]*op{}, whole: map[*op]bool{},
-			}
+			s := &story{world: newWorld(t, Config{Queue: 3}, hosts...), links: map[string]*far{}, ops: map[string]*asked{}}
+			s.named = map[string]string{}
 			script.Play(s.step)
 		})
 	})
@@ -40,11 +36,10 @@ func TestStories(t *testing.T) {
 // story is one that is being played.
 type story struct {
 	*world
-	peers  map[string]*far // the link to each host that was made last
+	links  map[string]*far // the link to each node that was made last
 	asked  []question      // requests, by number from 1
-	ops    map[string]*op
-	whole  map[*op]bool // of these all is shown that came of them
-	events int          // of the sink, that were shown
+	ops    map[string]*asked
+	events int // of the sink, that were shown
 	losses int
 	await  chan struct{}
 	cancel context.CancelFunc
@@ -72,51 +67,52 @@ func (s *story) step(command string, args []string) (shown []string) {
 func (s *story) happened() (shown []string) {
 	say := func(format string, args ...any) { shown = append(shown, fmt.Sprintf(format, args...)) }
 	for _, host := range s.hosts {
-		for len(s.net.Host(host).Peers) > 0 {
-			s.peers[host] = <-s.net.Host(host).Peers
+		for len(s.fars[host]) > 0 {
+			s.links[host] = <-s.fars[host]
 			say("%s is linked", host)
 		}
 	}
 	synctest.Wait()
 	s.sink.mu.Lock()
 	for ; s.events < len(s.sink.events); s.events++ {
-		missed := ""
-		if n := s.sink.missed[s.events]; n > 0 {
-			missed = fmt.Sprintf(", %d missed", n)
-		}
-		if body := s.sink.bodies[s.events]; !strings.Contains(body, wire.EventAllocated) {
-			missed += " " + body
-		}
-		say("event %s%s", s.sink.events[s.events], missed)
+		say("event %s", s.sink.events[s.events])
 	}
 	for ; s.losses < s.sink.lost; s.losses++ {
 		say("events may be lost")
 	}
 	s.sink.mu.Unlock()
-	for _, host := range slices.Sorted(maps.Keys(s.peers)) {
-		for p := s.peers[host]; len(p.Requests) > 0; {
-			r, ok := <-p.Requests
+	for _, host := range slices.Sorted(maps.Keys(s.links)) {
+		for p := s.links[host]; len(p.interests) > 0; {
+			i := <-p.interests
+			what := fmt.Sprint(i.signers)
+			switch {
+			case i.all:
+				what = "all"
+			case i.empty():
+				what = "nothing"
+			}
+			say("%s is asked for %s, #%d", host, what, i.seq)
+		}
+		for p := s.links[host]; len(p.requests) > 0; {
+			r, ok := <-p.requests
 			if !ok {
 				break
 			}
 			s.asked = append(s.asked, question{p, r})
-			say("%s gets #%d %s", host, len(s.asked), s.known(r.Method+" "+string(r.Params)))
+			say("%s gets #%d %v of %s %s", host, len(s.asked), r.Kind, r.Signer, s.known(r.RequestID))
 		}
 	}
-	for len(s.svc.back) > 0 {
-		b := <-s.svc.back
+	for len(s.back) > 0 {
+		o := <-s.back
 		why := ""
-		if b.op.Err != nil {
-			why = ": " + s.known(b.op.Err.Error())
-		}
-		if s.whole[b.op] {
-			why = ": " + written(reflect.ValueOf(came(b.op)))
-		} else if len(b.op.Nonces) > 0 {
-			why = fmt.Sprint(": nonces ", b.op.Nonces)
+		if o.res.Err != nil {
+			why = ": " + o.res.Err.Error()
+		} else if len(o.res.Nonces) > 0 {
+			why = fmt.Sprint(": nonces ", o.res.Nonces)
 		}
 		for name, op := range s.ops {
-			if op == b.op {
-				say("%s is back, %s%s", name, verdicts[b.verdict], why)
+			if op == o {
+				say("%s is back, %s%s", name, verdicts[o.verdict], why)
 			}
 		}
 	}
@@ -135,14 +131,14 @@ var verdicts = map[nonce.Verdict]string{
 	nonce.Answered: "answered", nonce.Bounced: "not done", nonce.Doubtful: "in doubt", nonce.Expired: "too late",
 }
 
-// known is a text with the names of hand-outs in place of the request ids they were given.
-func (s *story) known(text string) string {
+// known is a request id by the name of the op that it was given to.
+func (s *story) known(id string) string {
 	for name, op := range s.ops {
-		if op.RequestID != "" && !s.whole[op] {
-			text = strings.ReplaceAll(text, op.RequestID, "fwd-"+name)
+		if op.RequestID == id && id != "" {
+			return "fwd-" + name
 		}
 	}
-	return text
+	return id
 }
 
 type stepDo struct {
@@ -162,6 +158,15 @@ func (s *story) number(text string) int {
 	return n
 }
 
+// refusals are errors by the words of a step.
+var refusals = map[string]error{
+	"fenced": nonce.ErrFenced, "draining": nonce.ErrDraining, "not-found": nonce.ErrNotFound, "busy": nonce.ErrBusy,
+	"not-owner": &nonce.NotOwnerError{Node: "b", URL: "ws://b"},
+	"away":      &nonce.UnavailableError{Outcome: nonce.NotSent, Err: errors.New("dial")},
+	"unknown":   &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New("reset")},
+	"told":      &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrChainUnknown},
+}
+
 var steps = map[string]*stepDo{
 	"nodes": quiet(0, (*story).register),
 	"sleep": quiet(1, func(s *story, a []string) {
@@ -170,49 +175,38 @@ var steps = map[string]*stepDo{
 		time.Sleep(d)
 	}),
 	"forward": {2, (*story).send},
-	"op":      {3, (*story).sendOp},
-	"answer": quiet(2, func(s *story, a []string) {
-		r := s.asked[s.number(a[0])-1]
-		r.at.Answer(r.received, json.RawMessage(strings.Join(a[1:], " ")))
-	}),
 	"grant": quiet(2, func(s *story, a []string) {
 		r := s.asked[s.number(a[0])-1]
-		grant(r.at, r.received, int64(s.number(a[1])))
+		r.at.grant(r.received, int64(s.number(a[1])))
 	}),
-	"refuse": quiet(3, func(s *story, a []string) {
-		var data wire.ErrorData
-		if len(a) > 3 {
-			expect.Must(s.t, json.Unmarshal([]byte(strings.Join(a[3:], " ")), &data))
-		}
+	"refuse": quiet(2, func(s *story, a []string) {
 		r := s.asked[s.number(a[0])-1]
-		r.at.Reject(r.received, s.number(a[1]), a[2], data)
+		r.at.answer(r.received, nonce.Result{Err: refusals[a[1]]})
 	}),
-	"tell": quiet(4, func(s *story, a []string) {
-		tellOf(s.peers[a[0]], a[1], a[2], int64(s.number(a[3])), strings.Join(a[4:], " "))
-	}),
-	"say": quiet(3, func(s *story, a []string) {
-		event := strings.Join(a[2:], " ")
-		s.peers[a[0]].Send(`{"jsonrpc":"2.0","method":"nonce_subscription","params":{"subscription":%q,"result":%s}}`, a[1], event)
-	}),
-	"cut": quiet(1, func(s *story, a []string) { s.peers[a[0]].Cut() }),
-	"close": {2, func(s *story, a []string) string {
-		if len(a) > 2 {
-			s.peers[a[0]].Close(s.number(a[1]), strings.Join(a[2:], " "))
-		} else {
-			closeWith(s.peers[a[0]], s.number(a[1]))
+	"have": quiet(2, func(s *story, a []string) { s.links[a[0]].have(uint64(s.number(a[1]))) }),
+	"tell": quiet(3, func(s *story, a []string) {
+		missed := 0
+		if len(a) > 3 {
+			missed = s.number(a[3])
 		}
-		return ""
-	}},
-	"mute":     quiet(1, func(s *story, a []string) { s.peers[a[0]].Mute.Store(true) }),
-	"stop":     {1, func(s *story, a []string) string { s.peers[a[0]].StopReading(); return "" }},
+		s.links[a[0]].event(a[1], int64(s.number(a[2])), int64(missed))
+	}),
+	"cut": quiet(1, func(s *story, a []string) { s.links[a[0]].cut() }),
+	"close": quiet(2, func(s *story, a []string) {
+		code := s.number(a[1])
+		s.links[a[0]].close(code, cmp.Or(strings.Join(a[2:], " "), closeTexts[code], "as the test says"))
+	}),
+	"mute":     quiet(1, func(s *story, a []string) { s.links[a[0]].mute.Store(true) }),
+	"stop":     quiet(1, func(s *story, a []string) { s.links[a[0]].stopReading() }),
 	"hang":     quiet(2, func(s *story, a []string) { s.net.Host(a[0]).Hung.Store(a[1] == "on") }),
 	"upgrades": quiet(2, func(s *story, a []string) { s.refuseUpgrades(a[0], s.number(a[1])) }),
+	"version":  quiet(1, func(s *story, a []string) { s.version.Store(int32(s.number(a[0]))) }),
 	"want": quiet(1, func(s *story, a []string) {
 		switch a[0] {
 		case "all":
 			s.want()
 		case "nothing":
-			s.wantNothing()
+			s.InterestChanged(func() (bool, []string) { return false, nil })
 		default:
 			s.want(a...)
 		}
@@ -239,7 +233,7 @@ var steps = map[string]*stepDo{
 	}},
 	"ended": {1, func(s *story, a []string) string {
 		select {
-		case err := <-s.peers[a[0]].Ended:
+		case err := <-s.links[a[0]].ended:
 			return a[0] + " sees the end: " + err.Error()
 		default:
 			return "the link to " + a[0] + " has not ended"
@@ -268,6 +262,7 @@ func (s *story) register(nodes []string) {
 		if host != "" {
 			n.URL = "ws://" + host + "/ws"
 			s.net.Add(host, s.net.Host(name))
+			s.named[host] = name
 		}
 		switch how {
 		case "basic":
@@ -287,105 +282,22 @@ func (s *story) register(nodes []string) {
 func (s *story) send(a []string) string {
 	op := s.ops[a[0]]
 	if op == nil {
-		op = allocation(a[0])
+		op = s.allocation(a[0])
 		s.ops[a[0]] = op
 	}
 	url := ""
 	if len(a) > 2 {
 		url = "ws://" + a[2] + "/ws"
 	}
-	op.Err = nil
-	err := forwardTo(s.Router, s.svc, a[1], url, op)
+	err := s.Forward(a[1], url, &op.Request, 5, op)
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
 		return "busy"
 	case errors.Is(err, nonce.ErrPeerAway):
 		return "away"
+	case errors.Is(err, nonce.ErrOtherVersion):
+		return "of another version"
 	}
 	expect.Check(s.t, err)
 	return ""
-}
-
-// sendOp forwards an op of a kind with fields, of signer s where it is not said.
-func (s *story) sendOp(a []string) string {
-	op := &op{Request: &nonce.Request{Signer: "s"}, of: new(caller)}
-	for op.Kind = nonce.KindAllocate; op.Kind.String() != a[2]; op.Kind++ {
-		if op.Kind > nonce.KindRepair {
-			s.t.Fatalf("no kind %s", a[2])
-		}
-	}
-	for _, word := range a[3:] {
-		name, text, _ := strings.Cut(word, "=")
-		var err error
-		if name == "TxHash" {
-			op.TxHash, err = nonce.ParseTxHash(text)
-		} else {
-			err = expect.Set(op.Request, name, text)
-		}
-		expect.Must(s.t, err)
-	}
-	s.ops[a[0]], s.whole[op] = op, true
-	s.forward(a[1], op)
-	return ""
-}
-
-// came is what came of an op.
-func came(op *op) any {
-	if op.Err != nil {
-		return op.Err
-	}
-	return struct {
-		Nonces, Attempts []int64
-		Attempt, Token   int64
-		Status           nonce.Status
-		Until            time.Time
-		Left             time.Duration
-		Hashes           nonce.TxHashes
-		Replaced         nonce.TxHash
-		Floor, Next      int64
-		Before           *nonce.Before
-		Earlier          []*nonce.Earlier
-		Offer            *nonce.Offer
-	}{
-		op.Nonces, op.Attempts, op.Result.Attempt, op.Token, op.Status, op.HeldUntil, op.HoldLeft,
-		op.Hashes, op.Replaced, op.Result.Floor, op.Next, op.Before, op.Earlier, op.Offer,
-	}
-}
-
-// written is a value without its fields that are zero.
-func written(v reflect.Value) string {
-	switch of := v.Interface().(type) {
-	case time.Time:
-		return of.Format(time.RFC3339Nano)
-	case nonce.TxHashes:
-		all := make([]string, of.Len())
-		for i := range all {
-			all[i] = of.At(i).String()
-		}
-		return fmt.Sprint(all)
-	case fmt.Stringer:
-		return of.String()
-	case error:
-		if !strings.HasPrefix(v.Type().Elem().PkgPath(), "noncegate") {
-			return of.Error()
-		}
-	}
-	var parts []string
-	switch v.Kind() {
-	case reflect.Pointer:
-		return written(v.Elem())
-	case reflect.Slice:
-		for i := range v.Len() {
-			parts = append(parts, written(v.Index(i)))
-		}
-		return fmt.Sprint(parts)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if !v.Field(i).IsZero() {
-				parts = append(parts, v.Type().Field(i).Name+" "+written(v.Field(i)))
-			}
-		}
-		return v.Type().Name() + "{" + strings.Join(parts, ", ") + "}"
-	}
-	return fmt.Sprint(v)
 }

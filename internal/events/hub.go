@@ -4,7 +4,7 @@
 // It promises:
 //   - A subscriber gets the events of one signer in the order in which they arrived
 //     here, which is commit order for the events of one node.
-//   - An event is encoded once, however many subscribers want it, on other nodes too.
+//   - An event is encoded once at each node, however many of its clients want it.
 //   - Missed events are counted, and the next event that a subscriber gets says how
 //     many it missed.
 //   - No event is offered before Subscription.Start was called or after Subscription.Close returned.
@@ -48,6 +48,12 @@ type Subscriber interface {
 	Offer(event []byte, missed int64) bool
 }
 
+// Node is another node that is told of events.
+type Node interface {
+	// Take is as Offer, with an event that was not encoded.
+	Take(event *nonce.Event, missed int64) bool
+}
+
 // Selective is a Subscriber that may not have every event it asked for. May is asked
 // of each event just before it is offered, or counted as missed, and must not
 // block. What it may not have was never meant for it: it is not missed.
@@ -65,7 +71,7 @@ type Hub struct {
 	clients atomic.Int64 // those of clients
 
 	mu    sync.RWMutex         // guards what follows; nobody is called under it
-	wants [2]subscriptionIndex // by Scope
+	wants [2]subscriptionIndex // by scope
 }
 
 var _ nonce.EventSink = (*Hub)(nil)
@@ -89,7 +95,7 @@ func (h *Hub) Watched(signer string) bool {
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.wants[Everywhere].any(signer) || h.wants[Here].any(signer)
+	return h.wants[everywhere].any(signer) || h.wants[here].any(signer)
 }
 
 // Subscriptions is how many are open, those of other nodes included.
@@ -119,39 +125,47 @@ func (h *Hub) Publish(queue int, placed bool, events []nonce.Event) {
 
 // deliver is the task of one op's events.
 func (h *Hub) deliver(events []nonce.Event) {
-	subs := h.matching(events[0].Signer, Everywhere, Here)
+	subs := h.matching(events[0].Signer, everywhere, here)
 	for i := range events {
-		body := encode(&events[i])
-		for _, s := range subs {
-			s.offer(body)
+		tell(subs, &events[i])
+	}
+}
+
+// tell offers one event, encoded if a client is among who wants it.
+func tell(subs []*Subscription, e *nonce.Event) {
+	var body []byte
+	for _, s := range subs {
+		if s.to != nil && body == nil {
+			body = encode(e)
 		}
+		s.offer(e, body)
 	}
 }
 
 // miss drops events for want of a slot.
 func (h *Hub) miss(events []nonce.Event) {
 	h.drop(len(events))
-	for _, s := range h.matching(events[0].Signer, Everywhere, Here) {
+	for _, s := range h.matching(events[0].Signer, everywhere, here) {
 		s.missed.Add(int64(len(events)))
 	}
 }
 
 // matching is who of the scopes wants events of the signer just now, and may have
 // them.
-func (h *Hub) matching(signer string, scopes ...Scope) []*Subscription {
+func (h *Hub) matching(signer string, scopes ...scope) []*Subscription {
 	return slices.DeleteFunc(h.wanting(signer, scopes), func(s *Subscription) bool { return s.may != nil && !s.may(signer) })
 }
 
-func (h *Hub) wanting(signer string, scopes []Scope) []*Subscription {
+func (h *Hub) wanting(signer string, scopes []scope) []*Subscription {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := 0
-	for _, scope := range scopes {
-		n += h.wants[scope].count(signer)
+	for _, of := range scopes {
+		n += h.wants[of].count(signer)
 	}
 	subs := make([]*Subscription, 0, n)
-	for _, scope := range scopes {
-		subs = h.wants[scope].appendFor(subs, signer)
+	for _, of := range scopes {
+		subs = h.wants[of].appendFor(subs, signer)
 	}
 	return subs
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"noncegate/nonce"
 )
 
 // Interest is what the clients of this node want to hear of. The zero Interest is
@@ -20,7 +22,7 @@ type Interest struct {
 func (h *Hub) Interest() Interest {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	w := &h.wants[Everywhere]
+	w := &h.wants[everywhere]
 	if w.everything() {
 		return Interest{All: true}
 	}
@@ -33,23 +35,22 @@ func (h *Hub) Interest() Interest {
 // called once, before the first Subscribe; changed must not block.
 func (h *Hub) OnInterest(changed func()) { h.changed = changed }
 
-// Remote hands an event over that another node committed, as it encoded it, to the
-// clients who want it. missed is how many events that node could not tell us of
-// before this one, whatever their signers. The event is kept and must not be
-// changed afterwards. It does not block: without a slot in the post-DB pool the
-// event is dropped, and counted as missed.
-func (h *Hub) Remote(signer string, event []byte, missed int64) {
+// Remote hands an event over that another node committed to the clients who want it.
+// missed is how many events that node could not tell us of before this one, whatever their
+// signers. The event is kept and must not be changed afterwards. It does not block: without a
+// slot in the post-DB pool the event is dropped, and counted as missed.
+func (h *Hub) Remote(e *nonce.Event, missed int64) {
 	if h.clients.Load() == 0 {
 		return
 	}
 	if missed > 0 {
 		h.missEverywhere(missed)
 	}
-	subs := h.matching(signer, Everywhere)
+	subs := h.matching(e.Signer, everywhere)
 	if len(subs) == 0 {
 		return // its last subscriber has just left
 	}
-	l := h.pool.Queue(h.queueFor(signer))
+	l := h.pool.Queue(h.queueFor(e.Signer))
 	if !l.TryReserve() {
 		h.drop(1)
 		for _, s := range subs {
@@ -57,26 +58,19 @@ func (h *Hub) Remote(signer string, event []byte, missed int64) {
 		}
 		return
 	}
-	l.Submit(func() { h.deliverRemote(signer, event) }, time.Now())
+	l.Submit(func() { tell(h.matching(e.Signer, everywhere), e) }, time.Now())
 }
 
 // Lost says that events of another node got lost and nobody knows how many, nor
 // of whom: the next event that a client gets says that it missed one.
 func (h *Hub) Lost() { h.missEverywhere(1) }
 
-// deliverRemote is the task of one event of another node.
-func (h *Hub) deliverRemote(signer string, event []byte) {
-	for _, s := range h.matching(signer, Everywhere) {
-		s.offer(event)
-	}
-}
-
 // missEverywhere counts events as missed by every client's subscription: any of
 // them may have wanted them.
 func (h *Hub) missEverywhere(n int64) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	w := &h.wants[Everywhere]
+	w := &h.wants[everywhere]
 	for s := range w.all {
 		s.missed.Add(n)
 	}

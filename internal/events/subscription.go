@@ -3,13 +3,16 @@ package events
 import (
 	"sync"
 	"sync/atomic"
+
+	"noncegate/nonce"
 )
 
 // Subscription is what one subscriber wants.
 type Subscription struct {
 	hub     *Hub
-	to      Subscriber
-	scope   Scope
+	to      Subscriber // nil: node is there
+	node    Node
+	scope   scope
 	may     func(signer string) bool // nil: every signer; see Selective
 	signers []string                 // nil: all; each once
 
@@ -24,13 +27,30 @@ type Subscription struct {
 // Subscribe notes that to is to receive the events of the signers, at most MaxSigners, or
 // of every signer when none is named, from Start on. Signers are as nonce.ParseSigner
 // returned them; naming one twice is naming it once. The caller closes the subscription.
-func (h *Hub) Subscribe(to Subscriber, scope Scope, signers []string) *Subscription {
-	s := &Subscription{hub: h, to: to, scope: scope}
+func (h *Hub) Subscribe(to Subscriber, signers []string) *Subscription {
+	s := &Subscription{hub: h, to: to, scope: everywhere}
 	if some, ok := to.(Selective); ok {
 		s.may = some.May
 	}
 	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
 	return s
+}
+
+// Watch is Subscribe for another node, which is told of what this one commits, from now on.
+func (h *Hub) Watch(to Node, signers []string) *Subscription {
+	s := &Subscription{hub: h, node: to, scope: here, live: true}
+	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
+	return s
+}
+
+// Change makes a subscription one to other signers, or to all when none is named. No event is
+// delivered twice or left out for it.
+func (s *Subscription) Change(signers []string) {
+	s.hub.change(s, 0, func(w *subscriptionIndex) {
+		w.remove(s)
+		s.signers = nil
+		w.add(s, signers)
+	})
 }
 
 // Announce says that the subscriber may hear of its subscription from now on: what
@@ -40,9 +60,6 @@ func (s *Subscription) Announce() {
 	defer s.mu.Unlock()
 	s.announced = true
 }
-
-// Miss counts n events as missed that the subscriber would have got in another way.
-func (s *Subscription) Miss(n int64) { s.missed.Add(n) }
 
 // Start begins the delivery. Of what came before, nothing is delivered; but what
 // was dropped or lost since Subscribe counts as missed, because the answer that
@@ -70,12 +87,12 @@ func (s *Subscription) Close() (missed int64) {
 // change adds a subscription or takes it away, and tells when what the clients
 // want is another thing afterwards.
 func (h *Hub) change(s *Subscription, by int64, edit func(*subscriptionIndex)) {
-	clients := &h.wants[Everywhere]
+	clients := &h.wants[everywhere]
 	h.mu.Lock()
 	allBefore, before := clients.sum()
 	edit(&h.wants[s.scope])
 	allNow, now := clients.sum()
-	if s.scope == Everywhere {
+	if s.scope == everywhere {
 		h.clients.Add(by)
 	}
 	h.open.Add(by)
@@ -85,8 +102,8 @@ func (h *Hub) change(s *Subscription, by int64, edit func(*subscriptionIndex)) {
 	}
 }
 
-// offer hands one event over, or counts it as missed.
-func (s *Subscription) offer(event []byte) {
+// offer hands one event over, or counts it as missed. body is its encoded form, for clients.
+func (s *Subscription) offer(event *nonce.Event, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.live {
@@ -96,7 +113,13 @@ func (s *Subscription) offer(event []byte) {
 		return
 	}
 	missed := s.missed.Swap(0)
-	if !s.to.Offer(event, missed) {
+	taken := false
+	if s.to != nil {
+		taken = s.to.Offer(body, missed)
+	} else {
+		taken = s.node.Take(event, missed)
+	}
+	if !taken {
 		s.missed.Add(missed + 1)
 	}
 }

@@ -1,15 +1,14 @@
 package events
 
-// Scope says whose commits a subscription hears of.
-type Scope uint8
+// scope says whose commits a subscription hears of.
+type scope uint8
 
-// The scopes.
 const (
-	// Everywhere: what any node committed. For clients.
-	Everywhere Scope = iota
-	// Here: what this node committed. For other nodes, each of which asks every
+	// everywhere: what any node committed. For clients.
+	everywhere scope = iota
+	// here: what this node committed. For other nodes, each of which asks every
 	// node; they are told nothing that a third one said.
-	Here
+	here
 )
 
 // subscriptionIndex are the subscriptions of one scope. The hub's lock guards them.

@@ -238,6 +238,8 @@ func (w *worker) send(g *group, node, url string) bool {
 	st.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
 	switch {
 	case errors.Is(err, nonce.ErrForwardBusy):
+	case errors.Is(err, nonce.ErrOtherVersion):
+		err = &nonce.NotOwnerError{Node: node, URL: url}
 	case t.hops < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
 		g.shard.unsure = true
 		return false

@@ -17,7 +17,6 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
-	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/test/lab/inprocess"
@@ -246,7 +245,7 @@ func (w watcher) Offer(event []byte, _ int64) bool {
 func (g *gateway) watch(signer string) <-chan wire.Event {
 	g.Helper()
 	w := make(watcher, 100)
-	s := g.Hub.Subscribe(w, events.Everywhere, []string{signer})
+	s := g.Hub.Subscribe(w, []string{signer})
 	s.Announce()
 	s.Start()
 	g.Cleanup(func() { s.Close() })

@@ -35,6 +35,7 @@ type Host struct {
 	Refuse atomic.Pointer[Refusal]         // instead of upgrades; nil: none
 	Hung   atomic.Bool                     // dials stay without an answer
 	Wrap   func(dialled net.Conn) net.Conn // nil: as it is
+	Serve  http.Handler                    // serves what is no refusal in place of a Peer; nil: nothing does
 	conns  chan net.Conn
 }
 
@@ -129,6 +130,10 @@ func (h *Host) upgrade(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", no.RetryAfter)
 		w.WriteHeader(no.Status)
 		fmt.Fprint(w, no.Text)
+		return
+	}
+	if h.Serve != nil {
+		h.Serve.ServeHTTP(w, r)
 		return
 	}
 	ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)

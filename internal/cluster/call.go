@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"sync"
+	"time"
+
+	"noncegate/nonce"
+)
+
+// call is a request of another node on its way: from the reader of its link, through the service as
+// a nonce.Completion, to the writer. It is used again once its answer was written.
+type call struct {
+	in     *inbound
+	req    nonce.Request
+	res    nonce.Result
+	id     uint64 // as the other node numbers it
+	sum    uint64 // of the bytes of the request, which go back with the answer
+	number uint64 // of its path
+	way    *way   // while it is under way; nil: it changes nothing
+	slot   nonce.Slot
+	placed bool          // it counts as in flight
+	heard  chan struct{} // closed when its chain has spoken; nil: it does not wait for that
+}
+
+var _ nonce.Completion = (*call)(nil)
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func (in *inbound) newCall() *call {
+	c := calls.Get().(*call)
+	c.in = in
+	return c
+}
+
+// release ends the use of a call.
+func (c *call) release() {
+	if c.placed {
+		c.in.r.door.inflight.Give(c.in.share, 1)
+	}
+	*c = call{}
+	calls.Put(c)
+}
+
+// begin takes all that the request will need and starts it, or answers why not.
+func (c *call) begin() {
+	if err := c.admit(); err != nil {
+		c.res.Err = err
+		c.answer()
+		c.in.Wake()
+		return
+	}
+	if !c.lineUp() {
+		c.submit()
+	}
+}
+
+// admit takes, without waiting, a place in flight, one in the queue of the signer's worker, and one for
+// the events of what somebody watches. With an error nothing is kept, and nothing happened. Whether the
+// node drains is looked at once the place is taken: closeIdle looks at the place after it said so.
+func (c *call) admit() error {
+	in, r := c.in, c.in.r
+	if !r.door.inflight.TryTake(in.share, 1) {
+		if in.share.Closed() {
+			return nonce.ErrDraining
+		}
+		return nonce.ErrForwardBusy
+	}
+	c.placed = true
+	if r.door.isClosing() {
+		return nonce.ErrDraining
+	}
+	if check := r.local.Check; check != nil {
+		if err := check(&c.req); err != nil {
+			return err
+		}
+	}
+	var ok bool
+	if c.slot, ok = r.local.Service.Reserve(c.req.Signer, c.req.Principal); !ok {
+		return nonce.ErrBusy
+	}
+	if isRead(c.req.Kind) || !r.local.Hub.Watched(c.req.Signer) {
+		return nil
+	}
+	if c.slot.Events = r.local.Hub.Reserve(r.local.Service.WorkerIndex(c.req.Signer)); !c.slot.Events {
+		c.slot.Cancel()
+		return nonce.ErrEventsBusy
+	}
+	return nil
+}
+
+// submit hands an admitted request to the service.
+func (c *call) submit() {
+	var path *nonce.Path
+	if !isRead(c.req.Kind) {
+		c.way = c.in.paths.enter(c.number)
+		path = &c.way.Path
+	}
+	c.in.r.local.Service.SubmitOf(path, &c.slot, &c.req, &c.res, c)
+}
+
+// Gone implements nonce.Completion.
+func (c *call) Gone() bool { return c.in.gone.Load() }
+
+// Done implements nonce.Completion.
+func (c *call) Done(res *nonce.Result) nonce.Waker {
+	in, local := c.in, &c.in.r.local
+	if c.way != nil {
+		in.paths.leave(c.way)
+	}
+	switch {
+	case res.Err != nil:
+	case c.req.Kind == nonce.KindRepair && local.Offer != nil:
+		res.Offer = local.Offer(c.req.Signer, res.Nonces[0])
+	case isRead(c.req.Kind) && local.Say != nil:
+		in.r.door.serving.Go(func() { // at most as many as requests in flight
+			local.Say(&c.req, res)
+			c.answer()
+			in.Wake()
+		})
+		return nil
+	}
+	c.answer()
+	return in
+}
+
+// answer queues the answer. The call is not touched afterwards.
+func (c *call) answer() {
+	if c.res.Err != nil {
+		c.in.r.metrics.refused.Inc(reasonOf(c.res.Err))
+	}
+	if c.req.ChainOnly {
+		c.res = nonce.Result{Err: c.res.Err, Said: c.res.Said}
+	}
+	if !c.in.push(reply{call: c}) {
+		c.release()
+	}
+}
+
+// lines are the requests of one link that wait for the first word of a chain, and those for the same
+// signers that came after them and must not overtake them.
+type lines struct {
+	mu       sync.Mutex // guards what follows
+	bySigner map[string]*line
+}
+
+// line is that of one signer, as long as its goroutine runs. Its length is bounded by the requests in
+// flight.
+type line struct{ waiting []*call }
+
+// lineUp puts a request whose chain has not spoken yet into the line of its signer, and what comes
+// behind it. false: it need not wait.
+func (c *call) lineUp() bool {
+	in := c.in
+	if ready := in.r.local.Ready; ready != nil && needsChain(&c.req) {
+		heard := make(chan struct{})
+		if !ready(c.req.Signer, c.req.Kind == nonce.KindRepair, sync.OnceFunc(func() { close(heard) })) {
+			c.heard = heard
+		}
+	}
+	in.lines.mu.Lock()
+	defer in.lines.mu.Unlock()
+	l := in.lines.bySigner[c.req.Signer]
+	if l == nil && c.heard == nil {
+		return false
+	}
+	if l == nil {
+		l = new(line)
+		signer := c.req.Signer
+		in.lines.bySigner[signer] = l
+		in.r.door.serving.Go(func() { in.moveUp(signer, l) })
+	}
+	l.waiting = append(l.waiting, c)
+	return true
+}
+
+// moveUp submits those in a line, each when its chain has spoken, its time is over, or nobody waits.
+func (in *inbound) moveUp(signer string, l *line) {
+	for {
+		in.lines.mu.Lock()
+		if len(l.waiting) == 0 {
+			delete(in.lines.bySigner, signer)
+			in.lines.mu.Unlock()
+			return
+		}
+		c := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		in.lines.mu.Unlock()
+		if c.heard != nil {
+			timeout := time.NewTimer(in.r.local.ReadyWait)
+			select {
+			case <-c.heard:
+			case <-timeout.C:
+			case <-in.ctx.Done():
+			}
+			timeout.Stop()
+		}
+		c.submit()
+	}
+}

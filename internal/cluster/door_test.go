@@ -1,0 +1,685 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"noncegate/internal/events"
+	"noncegate/internal/wsconn"
+	"noncegate/internal/wsconn/wspeer"
+	"noncegate/nonce"
+	"noncegate/postdb"
+	"noncegate/test/lab/expect"
+)
+
+// owner is node "b" in fake time, to which the test opens links.
+type owner struct {
+	*Router
+	t       *testing.T
+	mu      sync.Mutex // guards all and refused
+	net     *wspeer.Network
+	hub     *events.Hub
+	runs    chan *run
+	all     []*run // also those that were taken
+	refused []string
+	log     *text
+}
+
+// run is a request that the service was given.
+type run struct {
+	path *nonce.Path
+	slot nonce.Slot
+	q    *nonce.Request
+	r    *nonce.Result
+	done nonce.Completion
+
+	ended bool
+}
+
+// finish ends it, and end wakes who waits for that.
+func (r *run) finish(a nonce.Result) nonce.Waker {
+	*r.r, r.ended = a, true
+	return r.done.Done(r.r)
+}
+
+func (r *run) end(a nonce.Result) {
+	if w := r.finish(a); w != nil {
+		w.Wake()
+	}
+}
+
+// Reserve, SubmitOf and WorkerIndex implement Service.
+func (o *owner) Reserve(signer string, _ nonce.Principal) (nonce.Slot, bool) {
+	return nonce.Slot{}, signer != "full"
+}
+
+func (o *owner) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	n := &run{path: path, slot: *slot, q: q, r: r, done: done}
+	o.mu.Lock()
+	o.all = append(o.all, n)
+	o.mu.Unlock()
+	o.runs <- n
+}
+
+func (o *owner) WorkerIndex(string) int { return 0 }
+
+// serving is a story about links that other nodes open to node "b".
+func serving(t *testing.T, cfg Config, local Local, story func(t *testing.T, o *owner)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := &owner{t: t, net: wspeer.New(t, "b"), runs: make(chan *run, 10_000), log: new(text)}
+		pool, err := postdb.New(postdb.Config{Workers: 1, Queue: 100_000, Queues: 1, QueueShare: 100_000}, slog.New(slog.DiscardHandler))
+		expect.Must(t, err)
+		o.hub = events.New(pool, func(int) {})
+		cfg.Refused = func(reason string) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.refused = append(o.refused, reason)
+		}
+		if cfg.Secret == "" {
+			cfg.Secret = secret
+		}
+		o.Router, err = New("b", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(o.log, nil)))
+		expect.Must(t, err)
+		local.Service, local.Hub, local.Events = o, o.hub, o.hub
+		o.Serve(1, local)
+		o.net.Host("b").Serve = o.Router
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			expect.Check(t, o.Stop(ctx))
+			expect.Check(t, pool.Stop(ctx))
+			for _, r := range o.all {
+				if !r.ended {
+					r.end(nonce.Result{Err: nonce.ErrGone})
+				}
+			}
+			if n := o.door.inflight.Used(); n > 0 {
+				t.Errorf("%d places are still taken", n)
+			}
+		})
+		story(t, o)
+	})
+}
+
+// caller is the other side of a link, by hand.
+type caller struct {
+	t   *testing.T
+	ws  *websocket.Conn
+	id  uint64
+	in  []byte // of the message that is being read
+	end error
+}
+
+// dial opens the connection of a link.
+func (o *owner) dial() *websocket.Conn {
+	o.t.Helper()
+	ws, _, err := wsconn.Dial(o.t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil)
+	expect.Must(o.t, err)
+	o.t.Cleanup(func() { ws.Close() })
+	return ws
+}
+
+// link opens a link as a node, with a number.
+func (o *owner) link(node string, number int64) *caller {
+	o.t.Helper()
+	ws := o.dial()
+	expect.Must(o.t, o.greeter(node, "b", number, secret, "").greet(ws, time.Now().Add(time.Minute)))
+	synctest.Wait()
+	return &caller{t: o.t, ws: ws}
+}
+
+// greeter is a peer that says hello.
+func (o *owner) greeter(node, to string, number int64, secret, database string) *peer {
+	r := &Router{self: node, cfg: Config{Secret: secret, Store: func() string { return database }}}
+	r.links.Store(number - 1)
+	return &peer{r: r, id: to}
+}
+
+func (c *caller) say(b []byte) {
+	c.t.Helper()
+	expect.Must(c.t, c.ws.WriteMessage(websocket.BinaryMessage, b))
+}
+
+// ask sends a request on a path, and returns its id.
+func (c *caller) ask(path uint64, q nonce.Request) uint64 {
+	c.t.Helper()
+	c.id++
+	c.say(nonce.AppendRequest(binary.AppendUvarint(binary.AppendUvarint([]byte{itRequest}, c.id), path), &q))
+	synctest.Wait()
+	return c.id
+}
+
+// next reads one item and says what it is.
+func (c *caller) next() string {
+	c.t.Helper()
+	if len(c.in) == 0 {
+		if _, c.in, c.end = c.ws.ReadMessage(); c.end != nil {
+			return "the end: " + c.end.Error()
+		}
+	}
+	f := &frame{b: c.in}
+	said := ""
+	switch f.tag() {
+	case itResult:
+		var a nonce.Result
+		id := f.number()
+		f.sum()
+		if read(f, nonce.ReadResult, &a); a.Err != nil {
+			said = fmt.Sprintf("#%d %v", id, a.Err)
+		} else {
+			said = fmt.Sprintf("#%d %v", id, a.Nonces)
+		}
+	case itEvent:
+		var e nonce.Event
+		missed := f.number()
+		read(f, nonce.ReadEvent, &e)
+		said = fmt.Sprintf("event %s/%d missed %d", e.Signer, e.Nonce, missed)
+	case itHave:
+		said = fmt.Sprint("have ", f.number())
+	}
+	if f.err != nil {
+		c.t.Fatal(f.err)
+	}
+	c.in = f.b
+	return said
+}
+
+func (c *caller) want(said ...string) {
+	c.t.Helper()
+	for _, s := range said {
+		if got := c.next(); !strings.HasPrefix(got, s) {
+			c.t.Errorf("got %s, want %s", got, s)
+		}
+	}
+}
+
+func allocate(signer string) nonce.Request {
+	return nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1}
+}
+
+func TestANodeComesInWhenItProvesTheSecretAndMeansThisNode(t *testing.T) {
+	serving(t, Config{Store: func() string { return "here" }}, Local{}, func(t *testing.T, o *owner) {
+		refused := 0
+		for _, c := range []struct{ name, from, to, database, secret, says, reason string }{
+			{"right", "a", "b", "here", secret, "", ""},
+			{"wrong secret", "a", "b", "here", "open sesame", saySecret, RefusedSecret},
+			{"no secret", "a", "b", "here", "", saySecret, RefusedSecret},
+			{"no secret and another node", "a", "c", "there", "", saySecret, RefusedSecret}, // strangers learn nothing
+			{"another node", "a", "c", "here", secret, sayNode, RefusedMisplaced},
+			{"no node", "a", "", "here", secret, sayNode, RefusedMisplaced},
+			{"itself", "b", "b", "here", secret, sayNode, RefusedMisplaced},
+			{"nobody", "", "b", "here", secret, sayNode, RefusedMisplaced},
+			{"another database", "a", "b", "there", secret, sayDatabase, RefusedMisplaced},
+			{"any database", "a", "b", "", secret, sayDatabase, RefusedMisplaced},
+		} {
+			time.Sleep(2 * time.Second) // or the log leaves it out
+			err := o.greeter(c.from, c.to, 1, c.secret, c.database).greet(o.dial(), time.Now().Add(time.Minute))
+			e, _ := errors.AsType[*refusal](err)
+			if c.reason != "" {
+				refused++
+			}
+			switch {
+			case (err == nil) != (c.says == ""), err != nil && (e == nil || e.sentence != c.says):
+				t.Errorf("%s: %v", c.name, err)
+			case len(o.refused) != refused || refused > 0 && o.refused[refused-1] != c.reason && c.reason != "":
+				t.Errorf("%s: counted as %v", c.name, o.refused)
+			case c.says != "" && !strings.Contains(o.log.String(), c.says):
+				t.Errorf("%s: the log does not say so", c.name)
+			}
+		}
+		if strings.Contains(o.log.String(), "sesame") {
+			t.Error("a secret is in the log")
+		}
+	})
+}
+
+// TestTheOtherSideProvesTheSecretToo, or whoever sits at the address would be given requests.
+func TestTheOtherSideProvesTheSecretToo(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		fake := wspeer.New(t, "f")
+		fake.Host("f").Serve = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+			expect.Must(t, err)
+			_, _, err = heed(ws, itHello)
+			expect.Must(t, err)
+			expect.Must(t, say(ws, appendRandom([]byte{itChallenge})))
+			_, _, err = heed(ws, itProof)
+			expect.Must(t, err)
+			expect.Must(t, say(ws, append([]byte{itWelcome}, make([]byte, 32)...)))
+		})
+		ws, _, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: fake.Dial}, "ws://f/node", nil)
+		expect.Must(t, err)
+		if err := o.greeter("a", "f", 1, secret, "").greet(ws, time.Now().Add(time.Minute)); err == nil || !strings.Contains(err.Error(), "not proved") {
+			t.Errorf("it was believed: %v", err)
+		}
+	})
+}
+
+// TestAHandshakeIsOfNoUseAgain: what one side said is taken once, and neither side's proof is the
+// other's.
+func TestAHandshakeIsOfNoUseAgain(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		shake := func(hello, proofOf []byte) (said [2][]byte, answer []byte) {
+			ws := o.dial()
+			said[0] = hello
+			expect.Must(t, say(ws, hello))
+			challenge, _, err := heed(ws, itChallenge)
+			expect.Must(t, err)
+			if said[1] = proofOf; proofOf == nil {
+				said[1] = append(appendText([]byte{itProof}, ""), proof(secret, itProof, hello, challenge, "")...)
+			}
+			expect.Must(t, say(ws, said[1]))
+			_, answer, err = ws.ReadMessage()
+			expect.Must(t, err)
+			return said, answer
+		}
+		hello := appendRandom(binary.AppendUvarint([]byte{itHello}, nonce.CodecVersion))
+		hello = binary.AppendVarint(appendText(appendText(hello, "a"), "b"), 1)
+		said, welcome := shake(hello, nil)
+		if welcome[0] != itWelcome {
+			t.Fatalf("the handshake was refused: %q", welcome)
+		}
+		if _, answer := shake(said[0], said[1]); answer[0] != itRefusal {
+			t.Error("a handshake was taken twice")
+		}
+		if _, answer := shake(hello, append(appendText([]byte{itProof}, ""), welcome[1:]...)); answer[0] != itRefusal {
+			t.Error("the proof of one side was taken for that of the other")
+		}
+	})
+}
+
+func TestWhatIsNoHandshakeOfThisVersionOpensNoLink(t *testing.T) {
+	hello := func(version uint64) []byte {
+		return appendRandom(binary.AppendUvarint([]byte{itHello}, version))
+	}
+	for name, message := range map[string][]byte{
+		"nothing": {}, "an item": {itHave, 1}, "half a hello": hello(nonce.CodecVersion), "a later version": hello(nonce.CodecVersion + 1),
+		"too long": append(hello(nonce.CodecVersion), bytes.Repeat([]byte("x"), 5000)...),
+	} {
+		serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+			ws := o.dial()
+			expect.Must(t, say(ws, message))
+			_, answer, err := ws.ReadMessage()
+			if other := name == "a later version"; other != (err == nil) || other && (answer[0] != itRefusal || !strings.Contains(string(answer), "have version 1, and not 2")) {
+				t.Errorf("%s is answered %q, %v", name, answer, err)
+			}
+		})
+	}
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) { // nor who says nothing
+		if _, _, err := o.dial().ReadMessage(); err == nil || o.door.slots != 0 && len(o.door.links) != 0 {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+func TestWithoutASecretNodesComeInOverLoopbackOnlyAndThroughNoProxy(t *testing.T) {
+	for address, in := range map[string]bool{
+		"127.0.0.1:7": true, "127.8.9.1:7": true, "[::1]:7": true, "[::ffff:127.0.0.1]:7": true,
+		"10.0.0.1:7": false, "[fe80::1%eth0]:7": false, "[2001:db8::1]:7": false, "0.0.0.0:7": false, "localhost:7": false, "": false,
+	} {
+		for _, proxy := range []string{"", "X-Forwarded-For", "Forwarded", "Via"} {
+			req := &http.Request{RemoteAddr: address, Header: http.Header{proxy: {"127.0.0.1"}}}
+			for secret, want := range map[string]bool{"": in && proxy == "", "s": true} {
+				if why := (&Router{cfg: Config{Secret: secret}}).stranger(req); (why == "") != want {
+					t.Errorf("from %q, header %q, secret %q: %q", address, proxy, secret, why)
+				}
+			}
+			if why := (&Router{cfg: Config{Known: true}}).stranger(req); why == "" { // a program on the same host has no credential for being there
+				t.Errorf("from %q without a secret, where clients say who they are", address)
+			}
+		}
+	}
+}
+
+func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		for range 35 { // 3.5 seconds
+			o.Router.refused(&refusal{reason: RefusedSecret, sentence: "no"}, "there", greeted{})
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := strings.Count(o.log.String(), "refused a node's connection"); got != 4 || len(o.refused) != 35 {
+			t.Errorf("%d lines in 3.5 seconds, want 4; %d counted", got, len(o.refused))
+		}
+	})
+}
+
+func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		o.door.slots = maxInbound
+		_, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil)
+		if err == nil || resp.StatusCode != http.StatusServiceUnavailable || o.refused[0] != RefusedFull {
+			t.Errorf("one link more: %v, %v", err, o.refused)
+		}
+		o.door.slots = 0
+	})
+}
+
+func TestRequestsAreGivenToTheServiceInTheirOrderAndAnsweredInOneMessage(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ask(7, allocate("s"))
+		c.ask(7, nonce.Request{Kind: nonce.KindMarkUsed, Signer: "s", Nonce: 4, Attempt: 1, Principal: 9, MarkAny: true})
+		c.ask(0, nonce.Request{Kind: nonce.KindStatus, Signer: "s"})
+		c.ask(8, allocate("full"))
+		first, second, third := <-o.runs, <-o.runs, <-o.runs
+		if first.q.Kind != nonce.KindAllocate || second.q.Nonce != 4 || second.q.Principal != 9 || !second.q.MarkAny || third.q.Kind != nonce.KindStatus {
+			t.Errorf("got %+v, %+v, %+v", first.q, second.q, third.q)
+		}
+		if first.path == nil || first.path != second.path || third.path != nil {
+			t.Error("two writes of one number are on two paths, or a read is on one")
+		}
+		c.want("#4 the signer's worker queue is full")
+		second.finish(nonce.Result{Err: nonce.ErrFenced})
+		first.finish(held(3))
+		third.end(nonce.Result{})
+		c.want("#2 ownership", "#1 [3]", "#3")
+		if len(c.in) != 0 {
+			t.Error("the answers came in several messages")
+		}
+	})
+}
+
+func TestPathsAreOfOneLinkAndBegunAnewWhenAllIsAnswered(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c, other := o.link("a", 1), o.link("c", 1)
+		c.ask(7, allocate("s"))
+		first := <-o.runs
+		other.ask(7, allocate("s"))
+		c.ask(8, allocate("s"))
+		if second, third := <-o.runs, <-o.runs; first.path == second.path || first.path == third.path {
+			t.Error("two links, or two numbers, are on one path")
+		}
+		first.path.Break(nonce.ErrFenced)
+		first.end(nonce.Result{Err: nonce.ErrFenced})
+		c.ask(7, allocate("s")) // sent before the refusal was read
+		if again := <-o.runs; again.path != first.path {
+			t.Error("a broken path was begun anew")
+		}
+	})
+}
+
+func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ps := newPaths()
+		leave := func(n int) {
+			for i := range uint64(n) {
+				w := ps.enter(i + 1)
+				w.Break(nonce.ErrFenced)
+				ps.leave(w)
+			}
+		}
+		leave(3)
+		time.Sleep(BrokenPathTTL)
+		if ps.forget(time.Now()); len(ps.byNumber) != 0 || len(ps.broken) != 0 {
+			t.Errorf("%d paths and %d broken ones are left", len(ps.byNumber), len(ps.broken))
+		}
+		leave(maxBroken + 10)
+		if ps.forget(time.Now()); len(ps.byNumber) != maxBroken || len(ps.broken) != maxBroken {
+			t.Errorf("%d paths and %d broken ones, want %d", len(ps.byNumber), len(ps.broken), maxBroken)
+		}
+	})
+}
+
+func TestANodeMayHaveItsShareOfRequestsInFlight(t *testing.T) {
+	serving(t, Config{MaxInflight: 2, MaxTotal: 3}, Local{}, func(t *testing.T, o *owner) {
+		c, other := o.link("a", 1), o.link("c", 1)
+		c.ask(1, allocate("s"))
+		c.ask(2, allocate("s"))
+		c.ask(3, allocate("s"))
+		c.want("#3 too many requests wait for the node")
+		other.ask(1, allocate("s"))
+		other.ask(2, allocate("s"))
+		other.want("#2 too many")
+		(<-o.runs).end(held(1))
+		c.want("#1 [1]")
+		synctest.Wait() // only what was written makes room
+		if other.ask(3, allocate("s")); len(o.runs) != 3 {
+			t.Errorf("%d run", len(o.runs))
+		}
+	})
+}
+
+// TestANodeThatDoesNotReadBlocksNobody: results wait in their places, events are left out and
+// counted, and a link with too many answers ends.
+func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
+	serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.say((&interest{seq: 1, all: true}).append(nil))
+		synctest.Wait()
+		c.want("have 1")
+		for n := range 3*maxEvents + 1 {
+			o.hub.Publish(0, false, []nonce.Event{{Type: nonce.EventUsed, Signer: "s", Nonce: int64(n)}})
+		}
+		synctest.Wait()
+		next := 0
+		for missed, n := 0, 0; ; {
+			said := c.next()
+			if _, err := fmt.Sscanf(said, "event s/%d missed %d", &n, &missed); err != nil {
+				t.Fatal(said)
+			}
+			if n != next+missed {
+				t.Fatalf("%s, after %d", said, next-1)
+			}
+			if next = n + 1; missed > 0 || next > 2*maxEvents {
+				break
+			}
+			if len(c.in) == 0 && next > maxEvents {
+				o.hub.Publish(0, false, []nonce.Event{{Type: nonce.EventUsed, Signer: "s", Nonce: 3*maxEvents + 1}})
+				synctest.Wait()
+			}
+		}
+		for range 60 { // beyond its share, and it does not read
+			c.ask(1, allocate("s"))
+		}
+		time.Sleep(time.Second)
+		for c.end == nil {
+			c.next()
+		}
+		if !strings.Contains(o.log.String(), errBehind.Error()) {
+			t.Errorf("it ended with %v; %s", c.end, o.log)
+		}
+	})
+}
+
+// TestWhatComesOverALinkThatWasGivenUpIsNotDone: a node that lost a link sends again over the next
+// one, and the network may bring late what it had sent over the first.
+func TestWhatComesOverALinkThatWasGivenUpIsNotDone(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		first, other := o.link("a", 1), o.link("c", 1)
+		first.ask(1, allocate("s"))
+		waiting := <-o.runs
+		second := o.link("a", 2)
+		first.want("the end")
+		if !waiting.done.Gone() {
+			t.Error("what waits of the first would still be done")
+		}
+		late := o.link("a", 1) // a lower number ends nothing
+		second.ask(1, allocate("s"))
+		other.ask(1, allocate("s"))
+		late.ask(1, allocate("s"))
+		if len(o.runs) != 3 {
+			t.Errorf("%d run", len(o.runs))
+		}
+		in := o.newInbound(late.ws, greeted{node: "a", number: 1})
+		if o.door.add(in, time.Time{}) { // its upgrade began first, and ends last
+			t.Error("a link was taken whose node has opened a later one since")
+		}
+	})
+}
+
+func TestGarbageEndsTheLinkAndNothingElse(t *testing.T) {
+	bad := nonce.AppendRequest([]byte{itRequest, 1, 1}, &nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1})
+	for name, message := range map[string][]byte{
+		"an item of the other side": {itResult, 1}, "half a request": bad[:len(bad)-3], "an unknown kind": {itRequest, 1, 1, 99},
+		"an interest of no form": {itInterest, 1, 7}, "an interest in no signer": {itInterest, 1, 0, 1, 1, ' '},
+		"too many signers": bytes.Repeat([]byte{itInterest, 1, 0, 0xff, 0xff, 0x7f}, 3),
+	} {
+		serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+			c, other := o.link("a", 1), o.link("c", 1)
+			c.ask(1, allocate("s"))
+			c.say(message)
+			c.want("the end")
+			if synctest.Wait(); !strings.Contains(c.end.Error(), "1002") || strings.Count(o.log.String(), errNonsense.Error()) != 1 {
+				t.Errorf("%s: %v; %s", name, c.end, o.log)
+			}
+			other.ask(1, allocate("s"))
+			(<-o.runs).end(held(1))
+			(<-o.runs).end(held(2))
+			other.want("#1 [2]")
+		})
+	}
+}
+
+func TestEventsFollowWhatANodeWantsWithoutDoublesOrGaps(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		commit := func(signer string, n int64) {
+			o.hub.Publish(0, false, []nonce.Event{{Type: nonce.EventUsed, Signer: signer, Nonce: n}})
+			synctest.Wait()
+		}
+		commit("s", 0)
+		c.say((&interest{seq: 1, signers: []string{"s"}}).append(nil))
+		synctest.Wait()
+		commit("s", 1)
+		commit("t", 2)
+		c.say((&interest{seq: 2, signers: []string{"s", "t"}}).append(nil))
+		synctest.Wait()
+		commit("s", 3)
+		commit("t", 4)
+		o.hub.Remote(&nonce.Event{Type: nonce.EventUsed, Signer: "s", Nonce: 5}, 0) // of a third node
+		c.say((&interest{seq: 3}).append(nil))
+		synctest.Wait()
+		commit("s", 6)
+		c.want("have 1", "event s/1", "have 2", "event s/3", "event t/4", "have 3")
+		if o.hub.Watched("s") {
+			t.Error("it is still subscribed")
+		}
+	})
+}
+
+// TestARequestWaitsForTheFirstWordOfItsChainAndThoseBehindItDoToo.
+func TestARequestWaitsForTheFirstWordOfItsChainAndThoseBehindItDoToo(t *testing.T) {
+	var heard []func()
+	local := Local{ReadyWait: 2 * time.Second, Ready: func(signer string, _ bool, done func()) bool {
+		if signer != "new" {
+			return true
+		}
+		heard = append(heard, done)
+		return false
+	}}
+	serving(t, Config{}, local, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ask(1, allocate("new"))
+		c.ask(1, nonce.Request{Kind: nonce.KindMarkUsed, Signer: "new", Attempt: 1})
+		c.ask(2, allocate("other"))
+		if len(o.runs) != 1 || (<-o.runs).q.Signer != "other" {
+			t.Fatal("it did not wait, or others waited for it")
+		}
+		heard[0]()
+		synctest.Wait()
+		if len(o.runs) != 2 || (<-o.runs).q.Kind != nonce.KindAllocate || (<-o.runs).q.Kind != nonce.KindMarkUsed {
+			t.Error("they did not go on in their order")
+		}
+		c.ask(1, allocate("new"))
+		time.Sleep(3 * time.Second)
+		if synctest.Wait(); len(o.runs) != 1 {
+			t.Error("a chain that says nothing is waited for without end")
+		}
+		c.ask(1, allocate("new"))
+		c.ws.Close() // who waits is gone
+		synctest.Wait()
+	})
+}
+
+func TestWhatTheOwnerKnowsOfTheChainGoesBack(t *testing.T) {
+	local := Local{
+		Say:   func(_ *nonce.Request, r *nonce.Result) { r.Said = &nonce.ChainSaid{State: &nonce.ChainState{Mined: 7}} },
+		Offer: func(string, int64) *nonce.Offer { return &nonce.Offer{GasPrice: "0x1"} },
+	}
+	serving(t, Config{}, local, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		got := func(q nonce.Request, a nonce.Result) (back nonce.Result) {
+			c.ask(1, q)
+			(<-o.runs).end(a)
+			_, message, err := c.ws.ReadMessage()
+			expect.Must(t, err)
+			f := &frame{b: message}
+			f.tag()
+			f.number()
+			f.sum()
+			read(f, nonce.ReadResult, &back)
+			return back
+		}
+		status := got(nonce.Request{Kind: nonce.KindStatus, Signer: "s", ChainOnly: true}, nonce.Result{Summary: nonce.Summary{Next: 9}})
+		if status.Said == nil || status.Said.State.Mined != 7 || status.Summary.Next != 0 {
+			t.Errorf("a status came as %+v", status)
+		}
+		if repair := got(nonce.Request{Kind: nonce.KindRepair, Signer: "s"}, held(3)); repair.Offer == nil || repair.Offer.GasPrice != "0x1" {
+			t.Errorf("a repair came as %+v", repair)
+		}
+	})
+}
+
+func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {
+	serving(t, Config{}, Local{Check: func(q *nonce.Request) error {
+		if q.Hold > time.Minute {
+			return &nonce.InvalidError{Field: "holdMs", Rule: "must be less"}
+		}
+		return nil
+	}}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ask(1, allocate("s"))
+		o.hub.Watch(new(deafNode), []string{"s"})
+		c.ask(1, allocate("s"))
+		c.ask(1, nonce.Request{Kind: nonce.KindAllocate, Signer: "s", Count: 1, Hold: time.Hour})
+		if first, second := <-o.runs, <-o.runs; first.slot.Events || !second.slot.Events {
+			t.Error("a place was taken where nobody listens, or none where somebody does")
+		} else {
+			o.hub.Unreserve(0)
+		}
+		c.want("#3 holdMs: must be less")
+	})
+}
+
+type deafNode struct{}
+
+func (*deafNode) Take(*nonce.Event, int64) bool { return false }
+
+// TestADrainAnswersWhatItHasThenClosesEachLinkAsForARestart.
+func TestADrainAnswersWhatItHasThenClosesEachLinkAsForARestart(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		busy, idle := o.link("a", 1), o.link("c", 1)
+		busy.ask(1, allocate("s"))
+		drained := make(chan error, 1)
+		go func() { drained <- o.Drain(context.Background()) }()
+		idle.want("the end: websocket: close 1012")
+		if ce, _ := errors.AsType[*websocket.CloseError](idle.end); !isRestart(ce) {
+			t.Errorf("it closes with %v", idle.end)
+		}
+		busy.ask(1, allocate("s"))
+		busy.want("#2 the gateway is going away")
+		(<-o.runs).end(held(1))
+		busy.want("#1 [1]", "the end: websocket: close 1012")
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		_, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil)
+		if err == nil || resp.StatusCode != http.StatusServiceUnavailable || o.refused[0] != RefusedLeaving {
+			t.Errorf("one more link: %v", err)
+		}
+	})
+}
