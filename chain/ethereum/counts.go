@@ -108,7 +108,7 @@ func (c *Client) settle(firm, loose tally) (chain.Count, bool) {
 		votes = loose
 	}
 	needed := min(2, len(c.nodes))
-	used, nodes := votes.most()
+	used, nodes := most(votes.votes)
 	if nodes < needed {
 		return chain.Count{Hint: unopposed(firm, loose)}, false
 	}
@@ -129,79 +129,63 @@ func (c *Client) forked() bool {
 // unopposed is the one count that nodes gave which may be believed; 0 where there are two. A pool
 // has at least what blocks have, so that only a lower count of one contradicts.
 func unopposed(firm, loose tally) int64 {
-	count, several := firm.only()
-	pools, differ := loose.only()
 	switch {
-	case several || firm.answers > 0 && loose.answers > 0 && slices.Min(slices.Collect(maps.Keys(loose.votes))) < count:
-		return 0
-	case firm.answers > 0:
-		return count
-	case differ:
+	case firm.answers == 0 && len(loose.votes) == 1:
+		return slices.Collect(maps.Keys(loose.votes))[0]
+	case firm.answers == 0 || len(firm.votes) != 1:
 		return 0
 	}
-	return pools
+	count := slices.Collect(maps.Keys(firm.votes))[0]
+	for pool := range loose.votes {
+		if pool < count {
+			return 0
+		}
+	}
+	return count
 }
 
 // tally are the counts that nodes gave of one account.
 type tally struct {
 	answers int
-	votes   map[int64]int
-}
-
-// only is the one count for which there are votes; 0 where there is none. several: there are others.
-func (t *tally) only() (count int64, several bool) {
-	found := false
-	for v, n := range t.votes {
-		switch {
-		case n == 0:
-		case found:
-			return 0, true
-		default:
-			count, found = v, true
-		}
-	}
-	return count, false
+	given   map[int64]bool
+	votes   map[int64]int // of the nodes that have a vote
 }
 
 func (t *tally) add(count int64, votes bool) {
-	t.answers++
-	if t.votes == nil {
-		t.votes = map[int64]int{}
+	if t.answers++; t.given == nil {
+		t.given, t.votes = map[int64]bool{}, map[int64]int{}
 	}
-	if votes {
+	if t.given[count] = true; votes {
 		t.votes[count]++
-	} else {
-		t.votes[count] += 0
 	}
 }
 
-// most is the count with more votes than any other, and how many; none where two have equally
-// many.
-func (t *tally) most() (count int64, votes int) {
+// most is what has more votes than anything else, and how many; none where two have equally many.
+func most[K comparable](votes map[K]int) (best K, n int) {
 	equal := false
-	for v, n := range t.votes {
+	for k, of := range votes {
 		switch {
-		case n > votes:
-			count, votes, equal = v, n, false
-		case n == votes:
+		case of > n:
+			best, n, equal = k, of, false
+		case of == n:
 			equal = true
 		}
 	}
 	if equal {
-		return 0, 0
+		return *new(K), 0
 	}
-	return count, votes
+	return best, n
 }
 
 // tellDifference logs that nodes disagree, now and then.
 func (c *Client) tellDifference(t tally, account string, at chain.Block) {
-	if len(t.votes) < 2 {
+	if len(t.given) < 2 {
 		return
 	}
 	c.m.disagreements.WithLabelValues(disagreeCount).Inc()
 	c.differ.Do(func() {
 		c.log.Warn("nodes have different counts at the same block",
-			"account", account, "block", at.Number, "counts", slices.Sorted(maps.Keys(t.votes)))
+			"account", account, "block", at.Number, "counts", slices.Sorted(maps.Keys(t.given)))
 	})
 }
 

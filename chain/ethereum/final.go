@@ -173,26 +173,18 @@ func (f *follower) judgeFinals(claims []claim, right []chain.Block) {
 // node names counts if another one has it in its chain.
 func (f *follower) namedBy(ctx context.Context, claims []claim, finals []chain.Block) (chain.Block, bool) {
 	number := finals[len(finals)/2].Number
-	votes := map[chain.Hash]int{}
+	votes, named := map[chain.Hash]int{}, map[chain.Hash]chain.Block{}
 	for _, b := range finals {
 		if b.Number == number {
 			votes[b.Hash]++
+			named[b.Hash] = b
 		}
 	}
-	best, most, tie := chain.Block{}, 0, false
-	for _, b := range finals {
-		switch n := votes[b.Hash]; {
-		case b.Number != number:
-		case n > most:
-			best, most, tie = b, n, false
-		case n == most && b.Hash != best.Hash:
-			tie = true
-		}
-	}
-	if tie || most < min(2, len(f.c.nodes)) && !f.shown(ctx, claims, best) {
+	hash, n := most(votes)
+	if n == 0 || n < min(2, len(f.c.nodes)) && !f.shown(ctx, claims, named[hash]) {
 		return chain.Block{}, false
 	}
-	return best, true
+	return named[hash], true
 }
 
 // believed reports whether a node's final block counts: the node is on the branch and not

@@ -119,7 +119,7 @@ type Endpoint struct {
 	sent    nonce.SentStore
 	cfg     Config
 	log     *slog.Logger
-	seldom  warnings
+	seldom  seldom
 	metrics *counters
 	methods *methods
 
@@ -150,7 +150,7 @@ func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Co
 	}
 	e := &Endpoint{
 		nodes: nodes, chains: chains, events: events, sent: sent, cfg: cfg, chainID: id, methods: list,
-		log: log.With("component", "endpoint", "chain", nodes.ID()), seldom: newWarnings(),
+		log: log.With("component", "endpoint", "chain", nodes.ID()),
 	}
 	e.feeds.e = e
 	e.metrics = newMetrics(nodes.ID(), list.known(), e.feeds.len, reg)

@@ -2,18 +2,19 @@ package endpoint
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
 	"noncegate/chain"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // lines are the transactions that are on their way here, by their signers.
 type lines struct {
 	mu       sync.Mutex // guards what follows, and all lines; no I/O under it
 	bySigner map[string]*line
-	behind   map[string]behind // by signer
+	behind   *lru.Cache[string, behind] // by signer; nil: none
 }
 
 // behind is how far ahead of the window transactions of a signer came lately.
@@ -26,7 +27,7 @@ const (
 	// rememberBehind is how long it is remembered that transactions were told the window: their
 	// sender repeats them by then.
 	rememberBehind = time.Minute
-	maxBehind      = 10_000 // signers of which that is remembered
+	maxBehind      = 10_000 // signers of which that is remembered, the oldest forgotten first
 )
 
 // line is those of one signer. It is there as long as one of them is.
@@ -117,20 +118,14 @@ func (l *line) toldWindow(n int64) {
 	ls, now := l.all, time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if len(ls.behind) >= maxBehind {
-		maps.DeleteFunc(ls.behind, func(_ string, b behind) bool { return now.After(b.until) })
-	}
-	b, known := ls.behind[l.signer]
-	if !known && len(ls.behind) >= maxBehind {
-		return
-	}
 	if ls.behind == nil {
-		ls.behind = make(map[string]behind)
+		ls.behind, _ = lru.New[string, behind](maxBehind) // fails for a size below 1 alone
 	}
+	b, _ := ls.behind.Get(l.signer)
 	if now.After(b.until) {
 		b.highest = n
 	}
-	ls.behind[l.signer] = behind{highest: max(b.highest, n), until: now.Add(rememberBehind)}
+	ls.behind.Add(l.signer, behind{highest: max(b.highest, n), until: now.Add(rememberBehind)})
 }
 
 // awaitsWindow reports whether a nonce, or one after it, was told the window lately, so that its
@@ -138,8 +133,11 @@ func (l *line) toldWindow(n int64) {
 func (l *line) awaitsWindow(n int64) bool {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
-	b, told := l.all.behind[l.signer]
-	return told && n <= b.highest && time.Now().Before(b.until)
+	if l.all.behind == nil {
+		return false
+	}
+	b, _ := l.all.behind.Get(l.signer)
+	return n <= b.highest && time.Now().Before(b.until)
 }
 
 // changed is closed when something changes from now on.

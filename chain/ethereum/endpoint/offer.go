@@ -213,7 +213,7 @@ func (o *Offerer) offer(ctx context.Context, e *Endpoint, t *nonce.Sent, row *no
 		e.tellSent(t.Signer, t.Nonce, row.Attempt, t.Hash, row.Earlier)
 	case v.Class == chain.Free, v.Class == chain.Refused && !v.Later:
 		e.setSent(t.Signer, t.Nonce, t.Hash, nonce.SentRefused, lookSettled)
-		e.seldom.refused.warn(o.log, "a transaction whose outcome was not known is refused by all nodes: "+
+		e.seldom.warn(o.log, "a transaction whose outcome was not known is refused by all nodes: "+
 			"its sender may send another one of the nonce",
 			"signer", t.Signer, "nonce", t.Nonce, "tx", t.Hash.String(), "said", v.Message)
 	case v.Class == chain.Taken, v.Class == chain.Used:
@@ -231,7 +231,7 @@ func (o *Offerer) used(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt 
 		Kind: nonce.KindMarkUsed, Signer: t.Signer, Nonce: t.Nonce, Attempt: attempt, TxHash: t.Hash, MarkAny: true,
 	})
 	if err != nil {
-		e.seldom.notMarked.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends",
+		e.seldom.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends",
 			"signer", t.Signer, "nonce", t.Nonce, "error", err)
 	}
 }

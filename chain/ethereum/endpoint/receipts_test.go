@@ -66,7 +66,7 @@ func TestThoseThatWaitForOneReceiptShareItsQuestions(t *testing.T) {
 func TestAWarningThatAClientCausesAtWillIsWrittenOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log, list := slog.New(slog.NewTextHandler(&out, nil)), newWarnings()
+		log, lines := slog.New(slog.NewTextHandler(&out, nil)), new(seldom)
 		wantLines := func(n int) {
 			t.Helper()
 			if got := strings.Count(out.String(), "\n"); got != n {
@@ -74,13 +74,13 @@ func TestAWarningThatAClientCausesAtWillIsWrittenOnceASecond(t *testing.T) {
 			}
 		}
 		for range 1000 {
-			list.loose.warn(log, "one")
+			lines.warn(log, "one")
 		}
 		wantLines(1)
-		list.reissued.warn(log, "another kind")
+		lines.warn(log, "another kind")
 		wantLines(2)
 		time.Sleep(time.Second)
-		list.loose.warn(log, "one")
+		lines.warn(log, "one")
 		wantLines(3)
 	})
 }

@@ -154,7 +154,7 @@ func (s *sending) keep(ctx context.Context) *wire.Error {
 	case errors.Is(err, nonce.ErrSentFull):
 		return errFull(wire.StageQuota, nonce.ErrSentFull.Error())
 	case err != nil:
-		s.e.seldom.notKept.warn(s.e.log, "a transaction could not be stored, and was not sent",
+		s.e.seldom.warn(s.e.log, "a transaction could not be stored, and was not sent",
 			"signer", s.signer, "nonce", s.tx.Nonce, "error", err)
 		return errStore()
 	}
@@ -198,7 +198,7 @@ func (e *Endpoint) store(doing, signer string, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		e.seldom.notStored.warn(e.log, "what became of a transaction was not stored; it is looked at again",
+		e.seldom.warn(e.log, "what became of a transaction was not stored; it is looked at again",
 			"signer", signer, "doing", doing, "error", err)
 	}
 }

@@ -185,7 +185,7 @@ func (s *sending) follow(mark *nonce.Request) nonce.Result {
 	}
 	if err != nil {
 		s.e.metrics.loose.Inc()
-		s.e.seldom.loose.warn(s.e.log, "a transaction was sent, and what became of it was not recorded; it is when its hold ends",
+		s.e.seldom.warn(s.e.log, "a transaction was sent, and what became of it was not recorded; it is when its hold ends",
 			"signer", s.signer, "nonce", s.tx.Nonce, "tx", s.tx.Hash.String(), "op", mark.Kind.String(), "error", err)
 	}
 	return r
@@ -260,7 +260,7 @@ func (e *Endpoint) tellSent(signer string, n, attempt int64, hash chain.Hash, wa
 	why := ""
 	if was != nil {
 		why = reissued
-		e.seldom.reissued.warn(e.log, "a transaction took a nonce whose former holder did not say what became of it: "+
+		e.seldom.warn(e.log, "a transaction took a nonce whose former holder did not say what became of it: "+
 			"should that holder's transaction appear, only one of the two is executed",
 			"signer", signer, "nonce", n, "attempt", attempt, "former_attempt", was.Attempt, "former_tx", was.TxHash.String())
 	}
