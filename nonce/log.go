@@ -39,8 +39,8 @@ type ShardLog interface {
 	Read(ctx context.Context, shard int) (LogFence, []LogRecord, error)
 	// Trim takes out the records up to each Head.
 	Trim(ctx context.Context, logs []LogFence) error
-	// Reach reports whether the server of a shard's log is the one of that identity.
-	Reach(ctx context.Context, shard int, identity string) error
+	// Identity is that of the server which answers.
+	Identity(ctx context.Context) (string, error)
 }
 
 // Rehearsal names the log in which a shard's is rehearsed, at the same server. Nobody enters it.

@@ -12,8 +12,8 @@
 // have been handed out is in doubt for the grant and the longest hold. It does not notice a server
 // that is set back without changing its identity.
 //
-// Goroutines, which the service starts and stops: for each worker one that sends its shipments, one that
-// probes the logs' server, and one for rehearsals. All else runs in the batches of the service's workers,
+// Goroutines, which the service starts and stops: for each worker one that sends its shipments, and
+// one that probes the logs' server and writes rehearsals. All else runs in the batches of the service's workers,
 // whose lock guards the committer of the worker, its shards and their logs. The locks of this package
 // (shipper.mu, reach.mu) are held briefly, and no other lock is taken under them.
 //

@@ -102,11 +102,31 @@ func (e *Engine) Attach(s service.Host, workers []service.Worker) []service.Comm
 
 // Goroutines implements service.Engine.
 func (e *Engine) Goroutines() []func(<-chan struct{}) {
-	all := []func(<-chan struct{}){e.probe, e.rehearsal.run}
+	all := []func(<-chan struct{}){e.run}
 	for _, c := range e.parts {
 		all = append(all, c.shipper.run)
 	}
 	return all
+}
+
+// run is the goroutine of what no batch does: it probes the server of the logs, and rehearses.
+func (e *Engine) run(stop <-chan struct{}) {
+	tick := time.NewTicker(e.svc.Config().WatchEvery)
+	defer tick.Stop()
+	for e.probe(); ; {
+		select {
+		case <-stop:
+			return
+		case batch := <-e.rehearsal.batches:
+			e.rehearsal.write(batch)
+		case <-tick.C:
+			for _, c := range e.parts { // to see whether the store is silent
+				c.worker.Wake()
+			}
+			e.probe()
+			e.rehearsal.check()
+		}
+	}
 }
 
 // committer is the engine's part of a worker. But for shipper.arrived it belongs to whoever runs a batch.

@@ -1,23 +1,20 @@
 package performance
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
-
-	"noncegate/nonce"
 )
 
-// reach is what this node knows of its way to the servers of the logs.
+// reach is what this node knows of its way to the server of the logs. A call that was not answered counts for
+// all shards that have their log there, so that an outage is waited out once and not by each shard.
 type reach struct {
-	mu     sync.Mutex         // guards all below
-	silent map[string]silence // servers that did not answer, by identity
-	unseen time.Time          // since when no probe found the server that was accepted; zero: the last one did
+	mu     sync.Mutex // guards all below
+	silent silence
+	unseen time.Time // since when no probe found the server that was accepted; zero: the last one did
 }
 
-// silence is what is known of a server that did not answer: it is the same for all shards that
-// have their log there, so that an outage is waited out once and not by each shard.
+// silence is what is known of a server that did not answer; the zero silence: it answered last.
 type silence struct {
 	why   error
 	tried time.Time // when a take-over was given up that was not answered in time; zero: none was
@@ -25,31 +22,27 @@ type silence struct {
 }
 
 // failed notes a call that was not answered; tried as of committer.fails.
-func (r *reach) failed(identity string, tried bool, why error) {
+func (r *reach) failed(tried bool, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.silent == nil {
-		r.silent = make(map[string]silence)
+	now := time.Now()
+	if r.silent.why, r.silent.rests = why, now.Add(logRetry); tried {
+		r.silent.tried = now
 	}
-	s, now := r.silent[identity], time.Now()
-	if s.why, s.rests = why, now.Add(logRetry); tried {
-		s.tried = now
-	}
-	r.silent[identity] = s
 }
 
-// answered notes that a server does what it should.
-func (r *reach) answered(identity string) {
+// answered notes that the server does what it should.
+func (r *reach) answered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.silent, identity)
+	r.silent = silence{}
 }
 
-// silence is what is known of a server; the zero value: it answered last.
-func (r *reach) silence(identity string) silence {
+// silence is what is known of the server.
+func (r *reach) silence() silence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.silent[identity]
+	return r.silent
 }
 
 // see notes what a probe found.
@@ -80,51 +73,10 @@ func (e *Engine) Leaves(since time.Time) bool {
 	return e.reach.missed() > 0 && (since.IsZero() || time.Since(since) < e.cfg.LostAfter)
 }
 
-// probe is the goroutine that looks whether this node reaches the servers that have logs.
-func (e *Engine) probe(stop <-chan struct{}) {
-	tick := time.NewTicker(e.svc.Config().WatchEvery)
-	defer tick.Stop()
-	for {
-		err := e.probeOnce()
-		e.reach.see(err == nil)
-		if err != nil && e.reach.missed() >= e.cfg.LostAfter && slices.ContainsFunc(e.shards, func(sh *shard) bool { return sh.Mine() && sh.Row().Performance }) {
-			e.degrade(err.Error()) // no request may have found it out
-		}
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-		}
-		for _, c := range e.parts { // to see whether the store is silent
-			c.worker.Wake()
-		}
-	}
-}
-
-// probeOnce asks each server that was accepted, or, where none was, the one that there is.
-func (e *Engine) probeOnce() error {
-	asked := make(map[string]bool)
-	for _, sh := range e.shards {
-		row := sh.Row()
-		if !row.Performance || asked[row.Identity] {
-			continue
-		}
-		asked[row.Identity] = true
-		if err := e.ask(sh.ID(), row.Identity); err != nil {
-			return err
-		}
-	}
-	if len(asked) > 0 {
-		return nil
-	}
-	if err := e.ask(0, ""); !errors.Is(err, nonce.ErrLogLost) { // it is another than none, so it is there
-		return err
-	}
-	return nil
-}
-
-func (e *Engine) ask(shard int, identity string) error {
+// probe asks the server who it is, and compares that with what was accepted.
+func (e *Engine) probe() {
 	ctx, cancel := e.logTime()
 	defer cancel()
-	return e.cfg.Log.Reach(ctx, shard, identity)
+	is, err := e.cfg.Log.Identity(ctx)
+	e.reach.see(err == nil && !slices.ContainsFunc(e.shards, func(sh *shard) bool { return sh.Row().Performance && sh.Row().Identity != is }))
 }

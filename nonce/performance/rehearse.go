@@ -17,7 +17,7 @@ const maxRehearsals = 64
 // rehearsal writes into the logs what the store has answered, behind the answers, before
 // shards get the performance engine. It harms nobody: what it has no room for is left out, and
 // what fails only begins the rehearsal of a shard again. It has logs of its own beside those that
-// serve, at the same servers. The fields below run belong to its goroutine.
+// serve, at the same server. The fields below missed belong to the goroutine of Engine.run.
 type rehearsal struct {
 	*Engine
 	runs     atomic.Bool
@@ -39,14 +39,13 @@ type rehearsed struct {
 
 // rehearsing is a shard of this node. Its fence is of a log of its own, nonce.Rehearsal.
 type rehearsing struct {
-	term    int64 // of the shard
-	begins  int64
-	fence   nonce.LogFence
-	begun   bool
-	since   time.Time // since when it has kept up
-	why     error     // it last began again
-	noted   bool
-	trimmed int64
+	term   int64 // of the shard
+	begins int64
+	fence  nonce.LogFence
+	begun  bool
+	since  time.Time // since when it has kept up
+	why    error     // it last began again
+	noted  bool
 }
 
 // Rehearsing is how far the rehearsal of a shard is.
@@ -75,21 +74,6 @@ func (c *committer) handRehearsed() {
 		c.rehearsal.missed.Add(1)
 	}
 	c.rehearsed = nil
-}
-
-func (r *rehearsal) run(stop <-chan struct{}) {
-	tick := time.NewTicker(r.svc.Config().WatchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case batch := <-r.batches:
-			r.write(batch)
-		case <-tick.C:
-			r.check()
-		}
-	}
 }
 
 var (
@@ -150,7 +134,7 @@ func (r *rehearsal) begin(shard int, sh *rehearsing) bool {
 		sh.restart(err)
 		return false
 	}
-	sh.fence, sh.begun, sh.trimmed = fence, true, 0
+	sh.fence, sh.begun = fence, true
 	return true
 }
 
@@ -231,8 +215,7 @@ func (r *rehearsal) note(goal *nonce.EngineGoal) {
 func (r *rehearsal) trimAll() {
 	var fences []nonce.LogFence
 	for _, sh := range r.shards {
-		if sh.begun && sh.fence.Head > sh.trimmed {
-			sh.trimmed = sh.fence.Head
+		if sh.begun {
 			fences = append(fences, sh.fence)
 		}
 	}

@@ -36,7 +36,7 @@ func (c *committer) fails(sh *shard, tried bool, err error) {
 	}
 	lg.full = lg.full && errors.Is(err, nonce.ErrLogFull)
 	if _, is := errors.AsType[*nonce.StoreError](err); is && !errors.Is(err, nonce.ErrLogFull) {
-		c.reach.failed(lg.fence.Identity, tried, err)
+		c.reach.failed(tried, err)
 	}
 	if sh.failing.IsZero() {
 		sh.failing = now
@@ -59,7 +59,7 @@ func (c *committer) retry(lg *shardLog) {
 // takes a record, or LostAfter without another refusal.
 func (c *committer) works(sh *shard) {
 	lg := sh.log
-	c.reach.answered(lg.fence.Identity)
+	c.reach.answered()
 	lg.seen = time.Now()
 	if lg.full = lg.full && lg.seen.Sub(lg.fullAt) < c.cfg.LostAfter; !lg.full {
 		sh.failing = time.Time{}
@@ -112,7 +112,7 @@ func (c *committer) checkIdle(now time.Time) {
 // tryLog takes a log up, or settles what has an unknown outcome, or, once it has failed for
 // long enough, ends it.
 func (c *committer) tryLog(sh *shard) {
-	lg, server := sh.log, c.reach.silence(sh.log.fence.Identity)
+	lg, server := sh.log, c.reach.silence()
 	switch {
 	case !lg.serves && !c.storeAway && c.takeoverFailed(sh, server):
 		c.declare(sh)

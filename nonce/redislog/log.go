@@ -315,10 +315,8 @@ func complete(of *nonce.LogFence, head int64, all []nonce.LogRecord) error {
 	return nil
 }
 
-// Reach implements nonce.ShardLog.
-func (l *Log) Reach(ctx context.Context, shard int, accepted string) error {
-	return l.same(ctx, l.redis, accepted)
-}
+// Identity implements nonce.ShardLog.
+func (l *Log) Identity(ctx context.Context) (string, error) { return who(ctx, l.redis) }
 
 // Trim implements nonce.ShardLog.
 func (l *Log) Trim(ctx context.Context, logs []nonce.LogFence) error {

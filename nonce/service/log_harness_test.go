@@ -20,7 +20,6 @@ import (
 type logServer struct {
 	mu     sync.Mutex // guards all below
 	name   string     // its identity
-	two    bool       // shards with an odd number are at another server
 	shards map[int]*loggedShard
 }
 
@@ -44,20 +43,11 @@ type logWay struct {
 	keeps          atomic.Bool  // nothing is trimmed
 	full           atomic.Bool  // no record is taken, and all else goes on
 	hangsAtFirst   atomic.Bool  // calls for shard 0 are not answered
-	firstHangs     atomic.Bool  // the server of shards with an even number does not answer
-}
-
-// identity is that of the server of a shard. The caller holds mu.
-func (l *logServer) identity(shard int) string {
-	if l.two && shard%2 == 1 {
-		return l.name + " 2"
-	}
-	return l.name
 }
 
 func (l *logWay) call(ctx context.Context, shard int) error {
 	switch {
-	case l.hangs.Load(), l.firstHangs.Load() && shard%2 == 0, l.hangsAtFirst.Load() && shard == 0:
+	case l.hangs.Load(), l.hangsAtFirst.Load() && shard == 0:
 		l.calls.Add(1)
 		<-ctx.Done()
 		return &nonce.StoreError{Outcome: nonce.Unknown, Err: ctx.Err()}
@@ -75,7 +65,7 @@ func (l *logWay) fenced(ctx context.Context, of nonce.LogFence, do func(sh *logg
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sh, name := l.shards[of.Shard], l.identity(of.Shard)
+	sh, name := l.shards[of.Shard], l.name
 	if sh == nil {
 		return of, fmt.Errorf("%w: its keys are gone", nonce.ErrLogLost)
 	}
@@ -104,7 +94,7 @@ func (l *logWay) Begin(ctx context.Context, shard int, token int64) (nonce.LogFe
 		return f, nonce.ErrLogFenced
 	}
 	l.shards[shard] = &loggedShard{fence: f}
-	f.Identity = l.identity(shard)
+	f.Identity = l.name
 	return f, nil
 }
 
@@ -169,7 +159,7 @@ func (l *logWay) Read(ctx context.Context, shard int) (f nonce.LogFence, records
 	defer l.mu.Unlock()
 	if sh := l.shards[shard]; sh != nil {
 		f, records = sh.fence, append(records, sh.records...)
-		f.Identity = l.identity(shard)
+		f.Identity = l.name
 		return f, records, l.call(ctx, shard)
 	}
 	return f, nil, nonce.ErrLogLost
@@ -195,16 +185,13 @@ func (l *logWay) Trim(ctx context.Context, logs []nonce.LogFence) error {
 	return nil
 }
 
-func (l *logWay) Reach(ctx context.Context, shard int, identity string) error {
-	if err := l.call(ctx, shard); err != nil {
-		return err
+func (l *logWay) Identity(ctx context.Context) (string, error) {
+	if err := l.call(ctx, -1); err != nil {
+		return "", err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if identity != l.identity(shard) {
-		return nonce.ErrLogLost
-	}
-	return nil
+	return l.name, nil
 }
 
 // flush deletes all keys.
@@ -344,7 +331,7 @@ func (l *logWay) fails(t *testing.T, how string, yes bool) {
 	t.Helper()
 	which := map[string]*atomic.Bool{
 		"refuses": &l.refuses, "hangs": &l.hangs, "loses-raise": &l.losesRaise, "loses-record": &l.losesRecord, "delays-raise": &l.delaysRaise,
-		"keeps": &l.keeps, "full": &l.full, "hangs-at-first": &l.hangsAtFirst, "first-hangs": &l.firstHangs,
+		"keeps": &l.keeps, "full": &l.full, "hangs-at-first": &l.hangsAtFirst,
 	}[how]
 	if which == nil {
 		t.Fatalf("how does a log fail that %q?", how)

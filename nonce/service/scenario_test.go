@@ -416,10 +416,6 @@ func (s *scenario) change(word string, words, block []string) {
 		}
 	case "flush":
 		s.server.flush()
-	case "two": // servers, as in a cluster
-		s.server.mu.Lock()
-		s.server.two = true
-		s.server.mu.Unlock()
 	case "forget": // the keys of one shard
 		shard, _ := strconv.Atoi(first)
 		s.server.mu.Lock()
