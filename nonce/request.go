@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// MaxCount is the largest count of one allocate.
+const MaxCount = 256
+
 // Request is what a client asks of a signer: a plain value. Whoever runs it changes nothing of it,
 // but that it may give it a RequestID or fill in List.Signer.
 type Request struct {

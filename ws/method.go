@@ -22,14 +22,10 @@ type method struct {
 	right access.Right
 	// level is the lowest level of the audit that has it, unless a right is missing.
 	level audit.Level
-	// reads: it changes nothing, and so causes no events.
-	reads bool
 	// prepare makes of the params what the request is to do: an op for the service, which a guard
 	// may hold up (setGuard), or an act of the connection's own. It changes nothing else, because
 	// the request is not admitted yet.
 	prepare prepare
-	// needsChain reports whether it needs the first word of its signer's chain; nil: never.
-	needsChain func(r *nonce.Request) bool
 	// size is the worst case of the reply without its id; nil: small. sizedBy is the parameter
 	// on which that depends; "": none.
 	size    func(r *nonce.Request) int64
@@ -56,7 +52,7 @@ var methods = func() map[string]*method {
 var methodNames = slices.Sorted(maps.Keys(methods))
 
 // noMethod is that of what is none of the protocol's.
-var noMethod = method{level: audit.All, reads: true}
+var noMethod = method{level: audit.All}
 
 type prepare func(c *conn, r *request, params []byte) *wire.Error
 
@@ -111,8 +107,6 @@ func (m *method) tooLarge() *wire.Error {
 	}
 	return invalidParams(field, "the reply could be larger than what may wait for a connection; ask for less")
 }
-
-func always(*nonce.Request) bool { return true }
 
 func (c *conn) setSigner(op *op, given string) *wire.Error {
 	signer, bad := nonce.ParseSigner(given)

@@ -13,9 +13,8 @@ import (
 // allocateMethod hands out one nonce, or several.
 var allocateMethod = method{
 	name: wire.MethodAllocate, right: access.RightAllocate, level: audit.Changes,
-	prepare:    by((*conn).allocate),
-	needsChain: func(r *nonce.Request) bool { return !r.OnlyKnown },
-	size:       func(r *nonce.Request) int64 { return smallReplyBytes + int64(r.Count)*nonceBytes }, sizedBy: "count",
+	prepare: by((*conn).allocate),
+	size:    func(r *nonce.Request) int64 { return smallReplyBytes + int64(r.Count)*nonceBytes }, sizedBy: "count",
 	reply:   func(_ *conn, op *op) any { return allocateResult(op) },
 	audited: auditHandedOut,
 }

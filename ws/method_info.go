@@ -7,8 +7,8 @@ import (
 
 // What a gateway says of itself.
 var (
-	infoMethod  = method{name: wire.MethodInfo, level: audit.All, reads: true, prepare: by((*conn).info)}
-	statsMethod = method{name: wire.MethodStats, level: audit.All, reads: true, prepare: by((*conn).stats)}
+	infoMethod  = method{name: wire.MethodInfo, level: audit.All, prepare: by((*conn).info)}
+	statsMethod = method{name: wire.MethodStats, level: audit.All, prepare: by((*conn).stats)}
 )
 
 func (c *conn) info(r *request, _ wire.NoParams) *wire.Error {

@@ -11,7 +11,7 @@ import (
 
 // listMethod says what became of the nonces of a signer.
 var listMethod = method{
-	name: wire.MethodList, right: access.RightRead, level: audit.All, reads: true,
+	name: wire.MethodList, right: access.RightRead, level: audit.All,
 	prepare: by((*conn).list),
 	size:    listBytes, sizedBy: "limit",
 	reply: func(c *conn, op *op) any { return c.listResult(op) },

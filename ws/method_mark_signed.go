@@ -12,7 +12,7 @@ import (
 // markSignedMethod records the hash of a transaction before it is sent.
 var markSignedMethod = method{
 	name: wire.MethodMarkSigned, right: access.RightMark, level: audit.Changes,
-	prepare: by((*conn).markSigned), needsChain: always,
+	prepare: by((*conn).markSigned),
 	size:    mediumReply,
 	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,

@@ -12,7 +12,7 @@ import (
 // repairMethod hands out the nonce that blocks others, whatever its state.
 var repairMethod = method{
 	name: wire.MethodRepair, right: access.RightRepair, level: audit.Refusals,
-	prepare: by((*conn).repair), needsChain: always,
+	prepare: by((*conn).repair),
 	size:    largeReply,
 	reply:   func(c *conn, op *op) any { return c.repairResult(op) },
 	audited: auditRepaired,

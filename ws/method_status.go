@@ -10,7 +10,7 @@ import (
 
 // statusMethod says how a signer is.
 var statusMethod = method{
-	name: wire.MethodStatus, right: access.RightRead, level: audit.All, reads: true,
+	name: wire.MethodStatus, right: access.RightRead, level: audit.All,
 	prepare: by((*conn).status),
 	size:    mediumReply,
 	reply:   func(c *conn, op *op) any { return c.statusResult(op) },

@@ -13,16 +13,16 @@ import (
 // Subscribing has two names, for clients that can say nothing else than that of Ethereum.
 var (
 	subscribeMethod = method{
-		name: wire.MethodSubscribe, level: audit.All, reads: true, prepare: subscribeAs(wire.MethodSubscription),
+		name: wire.MethodSubscribe, level: audit.All, prepare: subscribeAs(wire.MethodSubscription),
 	}
 	ethSubscribeMethod = method{
-		name: wire.MethodEthSubscribe, level: audit.All, reads: true, prepare: subscribeAs(wire.MethodEthSub),
+		name: wire.MethodEthSubscribe, level: audit.All, prepare: subscribeAs(wire.MethodEthSub),
 	}
 	unsubscribeMethod = method{
-		name: wire.MethodUnsubscribe, level: audit.All, reads: true, prepare: by((*conn).unsubscribe),
+		name: wire.MethodUnsubscribe, level: audit.All, prepare: by((*conn).unsubscribe),
 	}
 	ethUnsubscribeMethod = method{
-		name: wire.MethodEthUnsubscribe, level: audit.All, reads: true, prepare: by((*conn).unsubscribe),
+		name: wire.MethodEthUnsubscribe, level: audit.All, prepare: by((*conn).unsubscribe),
 	}
 )
 

@@ -100,7 +100,7 @@ func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
 		if r.err != nil || r.op.Kind == 0 {
 			continue
 		}
-		if wait, err := c.srv.chargeSigner(r.op.Signer, r.method.reads, now); err != nil {
+		if wait, err := c.srv.chargeSigner(r.op.Signer, r.op.Kind.Reads(), now); err != nil {
 			c.rest = restOf(wait)
 			return err
 		}

@@ -147,10 +147,7 @@ func (r *request) refuse(err *wire.Error) {
 }
 
 // writes reports whether the request may change something, and so cause events.
-func (r *request) writes() bool { return writes(r.op.Kind) }
-
-// writes reports whether requests of a kind may change something.
-func writes(k nonce.Kind) bool { return k != 0 && k != nonce.KindStatus && k != nonce.KindList }
+func (r *request) writes() bool { return r.op.Kind.Writes() }
 
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
@@ -179,7 +176,7 @@ func (r *request) submit() {
 		r.inbound = r.conn.peer.enter(r.path)
 		path = &r.inbound.path
 	}
-	if r.asks = r.conn.srv.cfg.ChainAsk != nil && (r.op.Kind == nonce.KindStatus || r.op.Kind == nonce.KindList); r.asks {
+	if r.asks = r.conn.srv.cfg.ChainAsk != nil && r.op.Kind.Reads(); r.asks {
 		r.conn.srv.lined.Add(1)
 	}
 	done, submitted := r.done, false

@@ -92,7 +92,7 @@ func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
 			return busy(wire.StageGuard)
 		}
 	}
-	if writes(q.Kind) && s.hub.Watched(q.Signer) {
+	if q.Kind.Writes() && s.hub.Watched(q.Signer) {
 		v.queue = s.service.WorkerIndex(q.Signer)
 		if v.slot.Events = s.hub.Reserve(v.queue); !v.slot.Events {
 			return busy(wire.StagePostDB)

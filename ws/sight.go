@@ -36,7 +36,7 @@ const (
 // not. A request that asks for nothing that depends on the chain never has.
 func (c *conn) firstSight(r *request) *sight {
 	ready := c.srv.cfg.ChainReady
-	if ready == nil || !r.needsChain() || c.gone.Load() || c.srv.draining.Load() {
+	if ready == nil || !r.op.NeedsChain() || c.gone.Load() || c.srv.draining.Load() {
 		return nil
 	}
 	w := r.sight
@@ -49,11 +49,6 @@ func (c *conn) firstSight(r *request) *sight {
 	}
 	r.sight = nil // it is the waker's now, and used once
 	return w
-}
-
-func (r *request) needsChain() bool {
-	needs := r.method.needsChain
-	return needs != nil && needs(&r.op.Request)
 }
 
 // begin waits, the request being in line. It may be over already.

@@ -78,7 +78,7 @@ func (c *call) admit() error {
 	if c.slot, ok = r.local.Service.Reserve(c.req.Signer, c.req.Principal); !ok {
 		return nonce.ErrBusy
 	}
-	if isRead(c.req.Kind) || !r.local.Hub.Watched(c.req.Signer) {
+	if c.req.Kind.Reads() || !r.local.Hub.Watched(c.req.Signer) {
 		return nil
 	}
 	if c.slot.Events = r.local.Hub.Reserve(r.local.Service.WorkerIndex(c.req.Signer)); !c.slot.Events {
@@ -91,7 +91,7 @@ func (c *call) admit() error {
 // submit hands an admitted request to the service.
 func (c *call) submit() {
 	var path *nonce.Path
-	if !isRead(c.req.Kind) {
+	if !c.req.Kind.Reads() {
 		c.way = c.in.paths.enter(c.number)
 		path = &c.way.Path
 	}
@@ -111,7 +111,7 @@ func (c *call) Done(res *nonce.Result) nonce.Waker {
 	case res.Err != nil:
 	case c.req.Kind == nonce.KindRepair && local.Offer != nil:
 		res.Offer = local.Offer(c.req.Signer, res.Nonces[0])
-	case isRead(c.req.Kind) && local.Say != nil:
+	case c.req.Kind.Reads() && local.Say != nil:
 		in.r.door.serving.Go(func() { // at most as many as requests in flight
 			local.Say(&c.req, res)
 			c.answer()
@@ -151,7 +151,7 @@ type line struct{ waiting []*call }
 // behind it. false: it need not wait.
 func (c *call) lineUp() bool {
 	in := c.in
-	if ready := in.r.local.Ready; ready != nil && needsChain(&c.req) {
+	if ready := in.r.local.Ready; ready != nil && c.req.NeedsChain() {
 		heard := make(chan struct{})
 		if !ready(c.req.Signer, c.req.Kind == nonce.KindRepair, sync.OnceFunc(func() { close(heard) })) {
 			c.heard = heard

@@ -70,7 +70,7 @@ func (r *Router) encode(o *outgoing, b []byte) []byte {
 	if o.gone = o.of.Gone(); o.gone {
 		return b
 	}
-	if q := o.q; q.RequestID == "" && (q.Kind == nonce.KindAllocate || q.Kind == nonce.KindRepair) {
+	if q := o.q; q.RequestID == "" && q.Kind.WithRequestID() {
 		q.RequestID = r.requestID()
 	}
 	b = binary.AppendUvarint(binary.AppendUvarint(append(b, itRequest), o.id), o.path)
@@ -276,13 +276,6 @@ func (i *inquiry) Return(r *nonce.Result, v nonce.Verdict) nonce.Waker {
 	i.res, i.verdict = *r, v
 	close(i.done)
 	return nil
-}
-
-func isRead(k nonce.Kind) bool { return k == nonce.KindStatus || k == nonce.KindList }
-
-// needsChain reports whether a request of a signer of a chain depends on what that says.
-func needsChain(q *nonce.Request) bool {
-	return q.Kind == nonce.KindAllocate && !q.OnlyKnown || q.Kind == nonce.KindMarkSigned || q.Kind == nonce.KindRepair
 }
 
 // Ask asks a node for what the chain says of a signer that it owns, by a status or list. It goes behind

@@ -94,7 +94,7 @@ func (p *peer) send(o op) error {
 			return nonce.ErrOtherVersion
 		}
 		return nonce.ErrPeerAway
-	case isRead(o.q.Kind) && p.inflight.n >= p.r.cfg.Queue/2, !p.inflight.add(o, now): // the rest is for what writes
+	case o.q.Kind.Reads() && p.inflight.n >= p.r.cfg.Queue/2, !p.inflight.add(o, now): // the rest is for what writes
 		return nonce.ErrForwardBusy
 	}
 	return nil

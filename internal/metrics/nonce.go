@@ -27,10 +27,10 @@ var _ nonce.Figures = (*Nonce)(nil)
 // observed in perf.
 func NewNonce(reg prometheus.Registerer, perf *Set) *Nonce {
 	var writes []string
-	for _, k := range []nonce.Kind{
-		nonce.KindAllocate, nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindMarkSigned, nonce.KindExtend, nonce.KindRepair, nonce.KindSetFloor,
-	} {
-		writes = append(writes, k.String())
+	for k := range nonce.Kinds() {
+		if k.Writes() {
+			writes = append(writes, k.String())
+		}
 	}
 	return &Nonce{
 		perf: perf,

@@ -121,7 +121,7 @@ func (d *draft) expire() {
 // marks a nonce that he never got.
 func (d *draft) align(requests []*nonce.Request) {
 	v, s := &d.view, &d.plan.Signer
-	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(requests, begins) {
+	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(requests, (*nonce.Request).Begins) {
 		return
 	}
 	if v.Guessed && s.Version > 0 {
@@ -147,22 +147,9 @@ func (d *draft) align(requests []*nonce.Request) {
 	}
 }
 
-// begins reports whether an op makes a signer begin.
-func begins(req *nonce.Request) bool {
-	switch req.Kind {
-	case nonce.KindAllocate:
-		return !req.OnlyKnown
-	case nonce.KindMarkSigned:
-		return req.Take
-	case nonce.KindRepair, nonce.KindSetFloor:
-		return true
-	}
-	return false
-}
-
-// repairs is the nonce that a repair is of: the one that blocks others, where none is
-// named.
-func (d *draft) repairs(req *nonce.Request) int64 {
+// nonceOf is the nonce that a request is about. A repair that names none is of the one that
+// blocks others.
+func (d *draft) nonceOf(req *nonce.Request) int64 {
 	if req.Nonce < 0 {
 		return d.view.Mined
 	}
@@ -179,7 +166,7 @@ func (d *draft) repair() bool {
 	if d.repeat() {
 		return true
 	}
-	n := d.repairs(d.req)
+	n := d.nonceOf(d.req)
 	row, there, read := d.row(n)
 	if !read {
 		return false

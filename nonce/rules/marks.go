@@ -209,6 +209,14 @@ func (d *draft) hold(row nonce.Row, hold time.Duration, note nonce.Note) {
 	d.ans.Hashes = allHashes(note.TxHash, note.Replaced)
 }
 
+// markSigned records a hash before its transaction is sent, by the holder or in passing.
+func (d *draft) markSigned() bool {
+	if d.req.Forwarded && d.req.Attempt == 0 {
+		return d.takeInPassing()
+	}
+	return d.mark(d.recordSigned)
+}
+
 // takeInPassing records a transaction that a wallet sends through the gateway. The wallet
 // knows no attempt: it is that of the hold it has, and where nobody holds the nonce that
 // would be handed out next, it is handed out now.

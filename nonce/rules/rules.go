@@ -141,7 +141,9 @@ func (r *Rules) Make(in *Input, requests []*nonce.Request) *Plan {
 	d.align(requests)
 	for _, req := range requests {
 		d.req, d.ans = req, Answer{}
-		if !d.apply() {
+		if rule := apply[req.Kind]; rule == nil {
+			d.ans.Err = nonce.ErrInternal
+		} else if !rule(d) {
 			d.wantOf(requests[len(d.plan.Answers):])
 			break
 		}
@@ -167,8 +169,8 @@ func (r *Rules) Summary(in *Input) nonce.Summary {
 	return *d.ans.Summary
 }
 
-// draft is a plan being made. apply, and the method it calls for the op's kind, return false
-// when something must be read first; then nothing of the op is in the plan.
+// draft is a plan being made. The rule of a kind returns false when something must be read first;
+// then nothing of the request is in the plan.
 type draft struct {
 	rules *Rules
 	in    *Input
@@ -180,33 +182,17 @@ type draft struct {
 	ans Answer
 }
 
-// apply leaves what becomes of the op in ans, or reports that something must be read
-// before.
-func (d *draft) apply() bool {
-	switch d.req.Kind {
-	case nonce.KindAllocate:
-		return d.allocate()
-	case nonce.KindMarkUsed:
-		return d.mark(d.markUsed)
-	case nonce.KindMarkRecyclable:
-		return d.mark(d.markRecyclable)
-	case nonce.KindExtend:
-		return d.mark(d.extend)
-	case nonce.KindMarkSigned:
-		if d.req.Forwarded && d.req.Attempt == 0 {
-			return d.takeInPassing()
-		}
-		return d.mark(d.recordSigned)
-	case nonce.KindRepair:
-		return d.repair()
-	case nonce.KindSetFloor:
-		d.setFloor()
-	case nonce.KindStatus:
-		d.status()
-	default:
-		d.ans.Err = nonce.ErrInternal
-	}
-	return true
+// apply has the rule of each kind that a plan can be made of. A rule leaves what becomes of the
+// request in ans, or reports that something must be read before.
+var apply = map[nonce.Kind]func(*draft) (read bool){
+	nonce.KindAllocate:       (*draft).allocate,
+	nonce.KindMarkUsed:       func(d *draft) bool { return d.mark(d.markUsed) },
+	nonce.KindMarkRecyclable: func(d *draft) bool { return d.mark(d.markRecyclable) },
+	nonce.KindExtend:         func(d *draft) bool { return d.mark(d.extend) },
+	nonce.KindMarkSigned:     (*draft).markSigned,
+	nonce.KindRepair:         (*draft).repair,
+	nonce.KindSetFloor:       (*draft).setFloor,
+	nonce.KindStatus:         (*draft).status,
 }
 
 // wantOf lists what ops may need, also what was read already: it may be something else
@@ -217,14 +203,10 @@ func (d *draft) wantOf(requests []*nonce.Request) {
 		if req.RequestID != "" && !slices.Contains(w.Requests, req.RequestID) {
 			w.Requests = append(w.Requests, req.RequestID)
 		}
-		n := req.Nonce
-		switch req.Kind {
-		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
-		case nonce.KindRepair:
-			n = d.repairs(req)
-		default:
+		if !req.Kind.OfNonce() {
 			continue
 		}
+		n := d.nonceOf(req)
 		if _, live := d.plan.Signer.Find(n); !live && n < d.plan.Signer.Next && !slices.Contains(w.History, n) {
 			w.History = append(w.History, n)
 		}
@@ -316,13 +298,14 @@ func (d *draft) holdOf(req *nonce.Request) time.Duration {
 }
 
 // setFloor raises the floor, and makes a signer known that is not there yet.
-func (d *draft) setFloor() {
+func (d *draft) setFloor() bool {
 	s, floor := &d.plan.Signer, d.req.Floor
 	if floor > s.Floor || s.Version == 0 && !d.plan.Writes {
 		d.raise(floor)
 		d.ans.Wrote = true
 	}
 	d.ans.Floor, d.ans.Next, d.ans.After = s.Floor, s.Next, d.grantRuns()
+	return true
 }
 
 // raise brings the floor up. What is RELEASED below it is CONSUMED.
@@ -338,7 +321,7 @@ func (d *draft) raise(floor int64) {
 
 // status counts. An overdue hold counts as RELEASED, or, on a chain that is asked, as the
 // hold that it is.
-func (d *draft) status() {
+func (d *draft) status() bool {
 	s := &d.plan.Signer
 	sum := nonce.Summary{Exists: s.Version > 0 || d.plan.Writes, Next: s.Next, Floor: s.Floor, Version: s.Version, LowestHeld: -1}
 	if d.plan.Writes {
@@ -369,6 +352,7 @@ func (d *draft) status() {
 	}
 	sum.Consumed = sum.Next - sum.Held - sum.Released
 	d.ans.Summary = &sum
+	return true
 }
 
 func (d *draft) conflict(row nonce.Row, sentence string) {

@@ -61,13 +61,10 @@ var eventBuffers = sync.Pool{New: func() any { return new([]nonce.Event) }}
 
 // events appends what a request changed.
 func events(to []nonce.Event, req *nonce.Request, a *rules.Answer, version int64, at time.Time) []nonce.Event {
-	e := nonce.Event{Signer: req.Signer, Version: version, At: at, Nonce: req.Nonce, Attempt: cmp.Or(a.Attempt, req.Attempt)}
+	e := nonce.Event{Type: req.Kind.Event(), Signer: req.Signer, Version: version, At: at, Nonce: req.Nonce, Attempt: cmp.Or(a.Attempt, req.Attempt)}
 	switch req.Kind {
 	case nonce.KindMarkUsed, nonce.KindMarkSigned:
-		e.Type, e.TxHash = nonce.EventUsed, req.TxHash
-		if req.Kind == nonce.KindMarkSigned {
-			e.Type = nonce.EventSigned
-		}
+		e.TxHash = req.TxHash
 		if a.Replaced != (nonce.TxHash{}) {
 			e.Type = nonce.EventReplaced
 		}
@@ -76,12 +73,10 @@ func events(to []nonce.Event, req *nonce.Request, a *rules.Answer, version int64
 			taken.Type, taken.TxHash = nonce.EventAllocated, nonce.TxHash{}
 			return append(to, taken, e)
 		}
-	case nonce.KindExtend:
-		e.Type = nonce.EventExtended
 	case nonce.KindRepair:
-		e.Type, e.Nonce, e.Attempt, e.Reason = nonce.EventAllocated, a.Nonces[0], a.Attempts[0], nonce.ReasonRepair
+		e.Nonce, e.Attempt, e.Reason = a.Nonces[0], a.Attempts[0], nonce.ReasonRepair
 	case nonce.KindMarkRecyclable:
-		switch e.Type = nonce.EventReleased; {
+		switch {
 		case req.Keep && a.Status == nonce.Held:
 			e.Type, e.TxHash, e.Reason = nonce.EventExtended, req.TxHash, req.Reason
 		case a.Status == nonce.Consumed && a.Hashes == "":
@@ -92,9 +87,8 @@ func events(to []nonce.Event, req *nonce.Request, a *rules.Answer, version int64
 			e.Reason = req.Reason
 		}
 	case nonce.KindSetFloor:
-		e.Type, e.Nonce, e.Attempt = nonce.EventFloor, a.Floor, 0
+		e.Nonce, e.Attempt = a.Floor, 0
 	case nonce.KindAllocate:
-		e.Type = nonce.EventAllocated
 		for i := range a.Nonces {
 			e.Nonce, e.Attempt = a.Nonces[i], a.Attempts[i]
 			to = append(to, e)

@@ -75,11 +75,8 @@ func (w *worker) failUnread(g *group, err error) {
 	}
 	g.tasks = slices.DeleteFunc(g.tasks, func(t *task) bool {
 		needs := slices.Contains(g.wants.Requests, t.req.RequestID)
-		switch t.req.Kind {
-		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned:
-			needs = needs || slices.Contains(g.wants.History, t.req.Nonce)
-		case nonce.KindRepair: // it may be of any
-			needs = needs || len(g.wants.History) > 0
+		if t.req.Kind.OfNonce() { // without one it may be of any
+			needs = needs || slices.Contains(g.wants.History, t.req.Nonce) || t.req.Nonce < 0 && len(g.wants.History) > 0
 		}
 		if needs {
 			w.refuse(t, err)
@@ -105,11 +102,8 @@ func (g *group) need() nonce.SignerNeed {
 		if id := t.req.RequestID; id != "" && !slices.Contains(n.Requests, id) {
 			n.Requests = append(n.Requests, id)
 		}
-		switch t.req.Kind {
-		case nonce.KindMarkUsed, nonce.KindMarkRecyclable, nonce.KindExtend, nonce.KindMarkSigned, nonce.KindRepair:
-			if t.req.Nonce >= 0 && !slices.Contains(n.History, t.req.Nonce) {
-				n.History = append(n.History, t.req.Nonce)
-			}
+		if t.req.Kind.OfNonce() && t.req.Nonce >= 0 && !slices.Contains(n.History, t.req.Nonce) {
+			n.History = append(n.History, t.req.Nonce)
 		}
 	}
 	return n

@@ -166,5 +166,5 @@ func (t *task) local() bool { return t.path == nil }
 
 // reads reports whether the request changes nothing.
 func (t *task) reads() bool {
-	return t.req.Kind == nonce.KindStatus || t.req.Kind == nonce.KindList
+	return t.req.Kind.Reads()
 }
