@@ -164,6 +164,7 @@ describe('ethers', { concurrency: 4 }, () => {
     const above = await b.signer.sendTransaction({ to, value: 1n })
     await n.rpc('anvil_mine', '0x1')
     for (const r of [second, cancelled]) assert.equal((await r.wait()).status, 1)
+    await until('the gateway has seen the block', async () => (await b.gateway.status(b.name)).chain.mined === 2)
     await b.signer.cancel(await b.gateway.repair({ signer: b.name, nonce: gap.nonce }))
     await n.rpc('anvil_mine', '0x1')
     assert.equal((await above.wait()).status, 1)

@@ -177,16 +177,17 @@ export async function thrown(promise) {
   throw new Error('nothing was thrown')
 }
 
-/** node is anvil, at ANVIL, or one of the test's own. ANVIL_PROGRAM is where it is. */
+/** node is anvil, at ANVIL, or one of the test's own. ANVIL_PROGRAM is where it is. Where GETH starts them, it is go-ethereum's. */
 export async function node(t, own = !process.env.ANVIL) {
-  const url = own ? `http://${(await run(t, /Listening on (127\S+)/, process.env.ANVIL_PROGRAM ?? 'anvil', '--port', '0')).found[1]}` : process.env.ANVIL
+  const url = process.env.GETH ? await (await fetch(process.env.GETH)).text()
+    : own ? `http://${(await run(t, /Listening on (127\S+)/, process.env.ANVIL_PROGRAM ?? 'anvil', '--port', '0')).found[1]}` : process.env.ANVIL
   const rpc = async (method, ...params) => {
     const res = await fetch(url, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }) })
     const { result, error } = await res.json()
     if (error) throw new Error(error.message)
     return result
   }
-  return { url, ws: url.replace('http', 'ws'), rpc }
+  return { url, ws: process.env.GETH ? url : url.replace('http', 'ws'), rpc }
 }
 
 /**

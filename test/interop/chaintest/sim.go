@@ -1,6 +1,7 @@
 package chaintest
 
 import (
+	"cmp"
 	"math/big"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ type SimConfig struct {
 	Accounts int
 	// FinalLag has the block so many below the head finalized at every new head. With 0 only Finalize moves finality.
 	FinalLag uint64
+	// ChainID is 1337 when 0.
+	ChainID int64
 }
 
 // Sim is a node of go-ethereum in this process: its chain, its pool, its block builder and its JSON-RPC server on a port of the loopback
@@ -42,6 +45,7 @@ type Sim struct {
 	stack *node.Node
 	eth   *eth.Ethereum
 	lag   uint64
+	chain int64
 	stop  func()
 
 	settling sync.Mutex // held during Sync of the pool: of two at a time, it forgets the first
@@ -56,7 +60,7 @@ func StartSim(t T, config SimConfig) *Sim {
 	if config.Accounts == 0 {
 		config.Accounts = 64
 	}
-	s := &Sim{Accounts: NewAccounts(config.Accounts), lag: config.FinalLag}
+	s := &Sim{Accounts: NewAccounts(config.Accounts), lag: config.FinalLag, chain: config.ChainID}
 	if err := s.open(); err != nil {
 		t.Fatalf("start a chain: %v", err)
 	}
@@ -88,7 +92,7 @@ func (s *Sim) open() error {
 			stack.Close()
 		}
 	}()
-	s.eth, err = eth.New(stack, ethConfig(s.Accounts))
+	s.eth, err = eth.New(stack, ethConfig(s.Accounts, s.chain))
 	if err != nil {
 		return err
 	}
@@ -114,9 +118,9 @@ func nodeConfig() *node.Config {
 	return &config
 }
 
-func ethConfig(accounts []Account) *ethconfig.Config {
+func ethConfig(accounts []Account, chain int64) *ethconfig.Config {
 	c := ethconfig.Defaults
-	c.Genesis = genesis(accounts)
+	c.Genesis = genesis(accounts, chain)
 	c.SyncMode = ethconfig.FullSync
 	c.LogNoHistory = true // logs are searched without an index
 	c.TrieCleanCache, c.TrieDirtyCache, c.SnapshotCache, c.DatabaseCache = 16, 16, 0, 16
@@ -128,9 +132,9 @@ func ethConfig(accounts []Account) *ethconfig.Config {
 	return &c
 }
 
-func genesis(accounts []Account) *core.Genesis {
+func genesis(accounts []Account, id int64) *core.Genesis {
 	chain := *params.AllDevChainProtocolChanges
-	chain.ChainID = big.NewInt(1337)
+	chain.ChainID = big.NewInt(cmp.Or(id, 1337))
 	chain.BogotaTime = nil
 	alloc := core.SystemContractAllocs()
 	for _, a := range accounts {
