@@ -129,28 +129,26 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 	p.Serves()
 	url := strings.Replace(p.URL, "[::]", "127.0.0.1", 1)
 
-	ask := func(signer string, more ...string) e2e.Outcome {
-		return e2e.Run(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + signer + `"}`}, more...)...)
-	}
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, `"nonce":0`) {
-		t.Errorf("with a key: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
-	}
-	if o := ask("eip155:2:0x52908400098527886e0f7030069857d2e4169ee7", "--token", token); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "forbidden") {
-		t.Errorf("for a signer without rights: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
-	}
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7"); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "401") {
-		t.Errorf("without a key: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
-	}
+	const account, other = "eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "eip155:2:0x52908400098527886e0f7030069857d2e4169ee7"
 	mine, myKey := ca.Write(tlstest.Leaf{Name: "wallet", Client: true})
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine, "--cert-key", myKey); o.Code != e2e.ExitOK || !strings.Contains(o.Stdout, `"nonce":1`) {
-		t.Errorf("with a certificate: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
-	}
 	stranger, strangersKey := ca.Write(tlstest.Leaf{Name: "somebody", Client: true})
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", stranger, "--cert-key", strangersKey); o.Code != e2e.ExitFailure || strings.Contains(o.Stdout, `"nonce"`) {
-		t.Errorf("with a certificate of somebody without rights: exit %d, %s %s", o.Code, o.Stdout, o.Stderr)
-	}
-	if o := ask("eip155:1:0x52908400098527886e0f7030069857d2e4169ee7", "--cert", mine); o.Code != e2e.ExitUsage || o.Stderr != "gateway: --cert needs --cert-key beside it\n" {
-		t.Errorf("without its key: exit %d, %s", o.Code, o.Stderr)
+	for _, tt := range []struct {
+		who, signer string
+		show        []string
+		code        int
+		says        string // on either output
+	}{
+		{"with a key", account, []string{"--token", token}, e2e.ExitOK, `"nonce":0`},
+		{"for a signer without rights", other, []string{"--token", token}, e2e.ExitFailure, "forbidden"},
+		{"without a key", account, nil, e2e.ExitFailure, "401"},
+		{"with a certificate", account, []string{"--cert", mine, "--cert-key", myKey}, e2e.ExitOK, `"nonce":1`},
+		{"with a certificate of somebody without rights", account, []string{"--cert", stranger, "--cert-key", strangersKey}, e2e.ExitFailure, ""},
+		{"without its key", account, []string{"--cert", mine}, e2e.ExitUsage, "gateway: --cert needs --cert-key beside it\n"},
+	} {
+		o := e2e.Run(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + tt.signer + `"}`}, tt.show...)...)
+		if said := o.Stdout + o.Stderr; o.Code != tt.code || !strings.Contains(said, tt.says) || o.Code != e2e.ExitOK && strings.Contains(said, `"nonce"`) {
+			t.Errorf("%s: exit %d, %s", tt.who, o.Code, said)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"testing"
-	"time"
 
 	"noncegate/nonce/postgres"
 	"noncegate/test/e2e"
@@ -42,12 +41,9 @@ func TestLongNodesThatJoinHaveTheirShardsUnderLoadAndNobodyIsRefused(t *testing.
 	f.Begin("c")
 	f.Nodes["b"].Serves()
 	f.Nodes["c"].Serves()
-	joined := time.Now()
 	everywhere := f.Crowd(stop, 9)
 	everywhere.Reach(100)
 	f.Settled()
-	took := time.Since(joined)
-	t.Logf("two nodes had their %d shards %v after they served", len(f.ShardsOf("b"))+len(f.ShardsOf("c")), took)
 	if n := stayed(f, "a", atFirst); n != len(f.ShardsOf("a")) || n < postgres.DefaultShards/3 {
 		t.Errorf("a has kept %d of its shards and has %d", n, len(f.ShardsOf("a")))
 	}

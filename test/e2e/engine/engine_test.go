@@ -33,13 +33,10 @@ func mustRun(p *e2e.Process, args ...string) string {
 
 // engineStatus is what the tests look at of the engine's state.
 type engineStatus struct {
-	Available          bool
-	State              performance.State
-	Why, Reason, Redis string
-	Logs               int64  `json:"shardsLogged"`
-	Lost               int64  `json:"logsLost"`
-	Rehearse           string `json:"rehearsal"`
-	Rehearsing         []any  `json:"rehearsingHere"`
+	Available  bool
+	State      performance.State
+	Why, Redis string
+	Lost       int64 `json:"logsLost"`
 }
 
 // engine is what gateway engine status says.

@@ -16,16 +16,13 @@ import (
 	"noncegate/test/lab/tlstest"
 )
 
-// TestLongTheStoreAndRedisAreReachedOverTLS has servers with certificates of an authority
-// of its own, and gateways that trust it, or do not.
-func TestLongTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
+// TestLongTheStoreIsReachedOverTLS has a server with a certificate of an authority of its own, and gateways that trust it, or do not.
+func TestLongTheStoreIsReachedOverTLS(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	store := encryptedPostgres(t, ca)
-	redis := e2e.EncryptedRedis(t, ca)
 	caFile, other := ca.WriteCA(), tlstest.New(t, "another").WriteCA()
 
-	t.Setenv("SSL_CERT_FILE", caFile) // what Redis is trusted by
-	p := e2e.Launch(t, "--store="+store+"&sslmode=verify-full&sslrootcert="+caFile, "--redis="+redis)
+	p := e2e.Launch(t, "--store="+store+"&sslmode=verify-full&sslrootcert="+caFile)
 	p.Connect().Allocate(e2e.Account, "")
 	sessions := e2e.Query(t, store+"&sslmode=require", `SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL`)
 	if sessions != "(t)" {
@@ -36,11 +33,6 @@ func TestLongTheStoreAndRedisAreReachedOverTLS(t *testing.T) {
 	free := []string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--store-wait=1s"}
 	if said := e2e.Refused(t, e2e.ExitUsage, append(free, "--store="+store+"&sslmode=verify-full&sslrootcert="+other)...); !strings.Contains(said, "certificate") {
 		t.Errorf("a store of another authority: said %s", said)
-	}
-	here := "--store=" + store + "&sslmode=verify-full&sslrootcert=" + caFile
-	plain := strings.Replace(redis, "rediss://", "redis://", 1)
-	if said := e2e.Refused(t, e2e.ExitUsage, append(free, here, "--redis="+plain)...); !strings.Contains(said, "--redis cannot be used") {
-		t.Errorf("Redis without TLS: said %s", said)
 	}
 }
 
