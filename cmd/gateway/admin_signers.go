@@ -170,30 +170,28 @@ func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, e
 		return v, err
 	}
 	most := int64(limit)
-	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
+	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (signerView, error) {
 		if v.Status, err = gateway.Status(ctx, q.Signer); err != nil {
-			return err
+			return v, err
 		}
 		v.Known = v.Status.Version != 0 || v.Status.Next != 0
 		if lowest := v.Status.LowestHeld; lowest != nil {
 			page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, Status: wire.StatusHeld, From: *lowest, Limit: most})
 			if err != nil {
-				return err
+				return v, err
 			}
 			v.Holds = page.Allocations
 		}
 		if v.Status.Next == 0 {
-			return nil
+			return v, nil
 		}
 		page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, From: max(v.Status.Next-most, 0), Limit: most})
-		if err != nil {
-			return err
+		if err == nil {
+			v.Last = page.Allocations
+			slices.Reverse(v.Last)
 		}
-		v.Last = page.Allocations
-		slices.Reverse(v.Last)
-		return nil
+		return v, err
 	})
-	return v, err
 }
 
 // floorOrder raises the floor of a signer.
@@ -205,12 +203,10 @@ type floorOrder struct {
 
 func (o floorOrder) about() (signer string, n int64, has bool) { return o.Signer, o.Floor, true }
 
-func (a *app) raiseFloor(ctx context.Context, o floorOrder) (r wire.FloorResult, err error) {
-	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
-		r, err = gateway.SetFloor(ctx, o.Signer, o.Floor)
-		return err
+func (a *app) raiseFloor(ctx context.Context, o floorOrder) (wire.FloorResult, error) {
+	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (wire.FloorResult, error) {
+		return gateway.SetFloor(ctx, o.Signer, o.Floor)
 	})
-	return r, err
 }
 
 // markOrder is a nonce of which an operator says what became of it.
@@ -291,28 +287,26 @@ func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
 func (a *app) mark(
 	ctx context.Context, o markOrder, check func(*wire.Allocation) error,
 	do func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error),
-) (is markedNonce, err error) {
-	err = a.asClient(ctx, func(ctx context.Context, gateway *client.Client) (err error) {
+) (markedNonce, error) {
+	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (is markedNonce, err error) {
 		h := client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt}
 		if h.Attempt == 0 || check != nil {
 			page, err := gateway.List(ctx, wire.ListParams{Signer: o.Signer, From: o.Nonce, Limit: 1})
 			if err != nil {
-				return err
+				return is, err
 			}
 			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != o.Nonce {
-				return &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
+				return is, &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
 			}
 			found := &page.Allocations[0]
 			if check != nil {
 				if err := check(found); err != nil {
-					return err
+					return is, err
 				}
 			}
 			h.Attempt = cmp.Or(h.Attempt, found.Attempt)
 		}
 		r, err := do(ctx, gateway, h)
-		is = markedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}
-		return err
+		return markedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}, err
 	})
-	return is, err
 }

@@ -75,8 +75,8 @@ func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
 	return f.Authenticator.Authenticate(r)
 }
 
-// asClient runs fn with a client that is the caller of the admin API.
-func (a *app) asClient(ctx context.Context, fn func(context.Context, *client.Client) error) error {
+// asClient returns what fn learns with a client that is the caller of the admin API.
+func asClient[R any](ctx context.Context, a *app, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, insideTime)
 	defer cancel()
 	by, _ := callerOf(ctx)
@@ -96,7 +96,7 @@ func (a *app) asClient(ctx context.Context, fn func(context.Context, *client.Cli
 		},
 	})
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer c.Close()
 	return fn(ctx, c)

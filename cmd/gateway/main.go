@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -82,8 +83,8 @@ func (c *serveCmd) Run(ctx context.Context, p *program) error {
 
 // run parses args, runs the command they name and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
-	if len(args) == 0 {
-		args = []string{"--help"}
+	if len(args) == 0 || args[0] == "help" && !slices.Contains(args, "--help") {
+		args = append(slices.Clone(args[min(1, len(args)):]), "--help")
 	}
 	var helped bool
 	file := new(settingsFile)

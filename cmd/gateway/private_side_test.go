@@ -198,10 +198,10 @@ func TestAMoveThatTheStoreDidNotMakeSaysWhatHappened(t *testing.T) {
 // What an operator says of a signer is a call of the clients' side: the rules of allocations hold.
 func TestWhatAnOperatorSaysOfASignerIsDone(t *testing.T) {
 	a := sharded(t)
-	expect.Must(t, a.asClient(t.Context(), func(ctx context.Context, c *client.Client) error {
-		_, err := c.Allocate(ctx, client.AllocateRequest{Signer: "s", Count: 5})
-		return err
-	}))
+	_, err := asClient(t.Context(), a, func(ctx context.Context, c *client.Client) (client.Allocation, error) {
+		return c.Allocate(ctx, client.AllocateRequest{Signer: "s", Count: 5})
+	})
+	expect.Must(t, err)
 	const hash = "0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060"
 	for _, c := range []struct {
 		asked

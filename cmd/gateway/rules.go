@@ -103,15 +103,17 @@ var relations = map[string]func(value any, other *kong.Flag, bound any) string{
 	},
 }
 
-// checkRules reports the first flag of the command whose value breaks a rule in its tag. A hint in the tag ends the sentence.
+// checkRules reports the first flag of the command whose value breaks a rule in its tag: one about itself before those about
+// others. A hint in the tag ends the sentence.
 func checkRules(kctx *kong.Context) error {
 	flags := kctx.Flags()
 	for _, flag := range flags {
 		for _, key := range []string{"min", "max", "oneof", "some"} {
-			if flag.Tag.Has(key) {
-				if wrong := valueRules[key](flag, kctx.FlagValue(flag), flag.Tag.Get(key)); wrong != "" {
-					return &settingError{flag.Name, wrong + flag.Tag.Get("hint")}
-				}
+			if !flag.Tag.Has(key) {
+				continue
+			}
+			if wrong := valueRules[key](flag, kctx.FlagValue(flag), flag.Tag.Get(key)); wrong != "" {
+				return &settingError{flag.Name, wrong + flag.Tag.Get("hint")}
 			}
 		}
 	}

@@ -21,6 +21,11 @@ func buildVersion() string {
 	return "(devel)"
 }
 
+// helpCmd is in the list of commands; run makes it the same as --help of another one.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" sep:"none" help:"A command, such as key create. Without one, the commands are listed."`
+}
+
 type versionCmd struct{}
 
 // Run implements the command.
