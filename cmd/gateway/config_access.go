@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ import (
 type AccessConfig struct {
 	Rights string `placeholder:"FILE"`
 
-	JWTKeys     string `name:"jwt-keys" placeholder:"FILE"`
+	JWTKeys     string `name:"jwt-keys" placeholder:"FILE" needs:"rights,jwt-issuer,jwt-audience"`
 	JWTIssuer   string `name:"jwt-issuer" placeholder:"NAME" needs:"jwt-keys"`
 	JWTAudience string `name:"jwt-audience" placeholder:"NAME" needs:"jwt-keys"`
 
@@ -54,28 +53,6 @@ const addressShare = 8
 
 // Authenticated reports whether clients must say who they are.
 func (c *Config) Authenticated() bool { return c.Rights != "" }
-
-func (c *AccessConfig) check() error {
-	return cmp.Or(c.checkTokens(), c.checkOrigins())
-}
-
-// checkTokens leaves it to package jwt to read the keys.
-func (c *AccessConfig) checkTokens() error {
-	if c.JWTKeys == "" {
-		return nil
-	}
-	if c.Rights == "" {
-		return settingErrorf("jwt-keys", "needs --rights beside it, which says what the principals of tokens may do")
-	}
-	return cmp.Or(setWithKeys("jwt-issuer", c.JWTIssuer), setWithKeys("jwt-audience", c.JWTAudience), setWithKeys("jwt-claim", c.JWTClaim))
-}
-
-func setWithKeys(flag, value string) error {
-	if value == "" {
-		return settingErrorf(flag, "must be set with --jwt-keys")
-	}
-	return nil
-}
 
 // checkOrigins asks for origins as browsers write them: they are compared by the letter.
 func (c *AccessConfig) checkOrigins() error {

@@ -41,7 +41,7 @@ func (c *Config) Validate() error {
 		address("listen", c.Listen),
 		address("admin-listen", c.AdminListen),
 		atLeast("max-receive-bytes", c.MaxReceiveBytes, c.leastReceiveBytes()),
-		c.AccessConfig.check(),
+		c.AccessConfig.checkOrigins(),
 		c.TLSConfig.check(),
 		c.checkProtection(),
 		c.StoreConfig.Validate(),

@@ -10,7 +10,7 @@ import (
 type TLSConfig struct {
 	TLSCert         string `name:"tls-cert" placeholder:"FILE" needs:"tls-key"`
 	TLSKey          string `name:"tls-key" placeholder:"FILE" needs:"tls-cert"`
-	TLSClientCA     string `name:"tls-client-ca" placeholder:"FILE"`
+	TLSClientCA     string `name:"tls-client-ca" placeholder:"FILE" needs:"tls-cert"`
 	TLSClientAuth   string `name:"tls-client-auth" default:"request" oneof:"request,require"`
 	TLSClientPrefix string `name:"tls-client-prefix" placeholder:"TEXT" needs:"tls-client-ca"`
 	NodeCA          string `name:"node-ca" placeholder:"FILE"`
@@ -28,10 +28,7 @@ const (
 )
 
 func (c *TLSConfig) check() error {
-	switch {
-	case c.TLSCert == "" && c.TLSClientCA != "":
-		return settingErrorf("tls-client-ca", "needs --tls-cert: only TLS shows certificates")
-	case c.TLSClientCA == "" && c.TLSClientAuth == "require":
+	if c.TLSClientCA == "" && c.TLSClientAuth == "require" {
 		return settingErrorf("tls-client-auth", "require needs --tls-client-ca, which says whose certificates")
 	}
 	return cmp.Or(secret("admin-key", c.AdminKey), c.checkAdminHosts())
