@@ -263,7 +263,8 @@ type world struct {
 // inWorld runs a test with a tracker that runs, whose chain is at block 100.
 func inWorld(t *testing.T, cfg Config, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99, waited: make(chan time.Duration, 10)}
+		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99,
+			waited: make(chan time.Duration, 10)}
 		w.chains = NewChains([]*Tracker{New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))})
 		w.svc.chains = w.chains
 		w.chains.Serve(w.svc, w.sink)

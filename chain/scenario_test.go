@@ -120,7 +120,8 @@ func (w *world) show(command string, args []string) (shown []string) {
 			shown = append(shown, "stopped")
 		}
 		if g := st.Trouble; g != nil {
-			shown = append(shown, fmt.Sprintf("%s %d/%d %s%s blocks %d", g.Kind, g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown), g.Blocked))
+			shown = append(shown, fmt.Sprintf("%s %d/%d %s%s blocks %d", g.Kind, g.Nonce, g.Attempt, g.Status, flagged(" unknown", g.Unknown),
+				g.Blocked))
 		}
 	case "words":
 		rows := w.parseRows(args)
@@ -177,7 +178,8 @@ func (w *world) ask(signer string, next int64, line string) string {
 		w.after(0)
 	}
 	now := time.Now().UnixMilli()
-	in := rules.Input{Signer: row, Token: 1, Now: nonce.Clock{Earliest: now, Latest: now}, Chain: w.chains.Signer(signer), History: make(map[int64]*nonce.Past)}
+	in := rules.Input{Signer: row, Token: 1, Now: nonce.Clock{Earliest: now, Latest: now}, Chain: w.chains.Signer(signer),
+		History: make(map[int64]*nonce.Past)}
 	for n := range row.Next {
 		in.History[n] = nil // nothing is kept of what was consumed
 	}
@@ -328,7 +330,8 @@ func (w *world) parseUses(args []string) (uses []Use) {
 	w.t.Helper()
 	for _, arg := range args {
 		uses = append(uses, Use{
-			Account: account(names[part(arg, 0)]), Nonce: number(w.t, part(arg, 1)), Tx: w.parseTx(part(arg, 2)), Authorization: part(arg, 3) == "auth",
+			Account: account(names[part(arg, 0)]), Nonce: number(w.t, part(arg, 1)), Tx: w.parseTx(part(arg, 2)),
+			Authorization: part(arg, 3) == "auth",
 		})
 	}
 	return uses

@@ -183,7 +183,9 @@ func TestAListHasFewNoncesAskedForAtATime(t *testing.T) {
 // One name that no node understands would spoil the batch of a hundred others.
 func TestANameThatIsNoAccountsIsNoSignerOfTheChain(t *testing.T) {
 	inWorld(t, Config{}, func(w *world) {
-		for _, name := range []string{"alice", "eip155:2:0xaa", "eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:"} {
+		for _, name := range []string{
+			"alice", "eip155:2:0xaa", "eip155:1:bob", "eip155:1:0xAB16A96D359eC26a11e2C2b3d8f8B8942d5Bfcdb", "eip155:1:",
+		} {
 			if w.chains.Signer(name) != nil || !w.chains.Ready(name, time.Hour, func() { t.Error("waited for") }) {
 				t.Errorf("%s is one", name)
 			}

@@ -12,7 +12,9 @@ import (
 )
 
 func TestQuantitiesAreNumbersOrAnError(t *testing.T) {
-	for text, want := range map[string]int64{"0x0": 0, "0x1": 1, "0xff": 255, "0xFf": 255, "0x7fffffffffffffff": 1<<63 - 1, "0x00": 0, "0x0a": 10} {
+	for text, want := range map[string]int64{
+		"0x0": 0, "0x1": 1, "0xff": 255, "0xFf": 255, "0x7fffffffffffffff": 1<<63 - 1, "0x00": 0, "0x0a": 10,
+	} {
 		if got, err := parseQuantity(text); err != nil || got != want {
 			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
 		}
@@ -44,10 +46,12 @@ func nonsense(good map[string]any) map[string]any {
 		"null": nil, "a number": 7, "a string": "0x1", "an array": []any{}, "empty": map[string]any{},
 		"no number": without("number"), "number null": with("number", nil), "number 7": with("number", 7), "number -1": with("number", "-0x1"),
 		"number too high": with("number", "0xffffffffffffffff"),
-		"no hash":         without("hash"), "hash null": with("hash", nil), "hash short": with("hash", "0x12"), "hash no hex": with("hash", "0x"+strings.Repeat("z", 64)),
-		"no parent": without("parentHash"), "its own parent": with("parentHash", good["hash"]),
+		"no hash":         without("hash"), "hash null": with("hash", nil), "hash short": with("hash", "0x12"),
+		"hash no hex": with("hash", "0x"+strings.Repeat("z", 64)),
+		"no parent":   without("parentHash"), "its own parent": with("parentHash", good["hash"]),
 		"no time": without("timestamp"), "time 7": with("timestamp", 7),
-		"no transactions": without("transactions"), "transactions null": with("transactions", nil), "only hashes": with("transactions", []any{fakenode.TxHash(1).String()}),
+		"no transactions": without("transactions"), "transactions null": with("transactions", nil),
+		"only hashes": with("transactions", []any{fakenode.TxHash(1).String()}),
 	}
 }
 
@@ -140,7 +144,9 @@ func FuzzBlock(f *testing.F) {
 	c := fakenode.NewChain(testTime, blockTime)
 	set := transfer(1, 7)
 	set.Type = 4
-	set.Extra = map[string]any{"authorizationList": []any{map[string]any{"chainId": "0x1", "address": fakenode.Account(1), "nonce": "0x1", "yParity": "0x0", "r": "0x1", "s": "0x1"}}}
+	set.Extra = map[string]any{"authorizationList": []any{map[string]any{
+		"chainId": "0x1", "address": fakenode.Account(1), "nonce": "0x1", "yParity": "0x0", "r": "0x1", "s": "0x1",
+	}}}
 	good, err := json.Marshal(c.Extend(c.First(), transfer(1, 0), set).JSON(true))
 	must(f, err)
 	f.Add(good)
@@ -169,7 +175,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`"0x1"`), "nonce too low")
 	f.Add([]byte(`{"hash":"0x1","nonce":"0x2","from":"0x3"}`), "already known")
 	f.Fuzz(func(t *testing.T, data []byte, message string) {
-		if n, err := decodeQuantity(data); err == nil && (n < 0 || strings.TrimLeft(strings.ToLower(strings.Trim(string(data), `"`)), "0x") != strings.TrimLeft(quantity(n), "0x")) {
+		digits := strings.TrimLeft(strings.ToLower(strings.Trim(string(data), `"`)), "0x")
+		if n, err := decodeQuantity(data); err == nil && (n < 0 || digits != strings.TrimLeft(quantity(n), "0x")) {
 			t.Errorf("%s is read as %d", data, n)
 		}
 		ask := chain.Ask{Account: fakenode.Account(1), Nonce: 2}

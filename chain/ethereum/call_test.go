@@ -52,7 +52,9 @@ func TestSubscriptionsBeyondTheirNumberAreRefused(t *testing.T) {
 type mistaken struct{ jsonrpc.Node }
 
 func (mistaken) Do(context.Context, uint64, []*jsonrpc.Call, int64) { panic("a mistake") }
-func (mistaken) Subscribe(context.Context, uint64, json.RawMessage, func(json.RawMessage), func(error)) (*jsonrpc.Subscription, *jsonrpc.Error, error) {
+func (mistaken) Subscribe(context.Context, uint64, json.RawMessage, func(json.RawMessage), func(error)) (
+	*jsonrpc.Subscription, *jsonrpc.Error, error,
+) {
 	panic("a mistake")
 }
 

@@ -28,7 +28,8 @@ func TestScenarios(t *testing.T) {
 		if nodes == nil {
 			t.Fatal(`a scenario begins with "nodes"`)
 		}
-		s := &scene{blocks: make(map[string]*fakenode.Block), names: make(map[chain.Hash]string), rules: make(map[string][]rule), listeners: make(map[string]listener), said: map[string]string{"gone": "usual"}}
+		s := &scene{blocks: make(map[string]*fakenode.Block), names: make(map[chain.Hash]string), rules: make(map[string][]rule),
+			listeners: make(map[string]listener), said: map[string]string{"gone": "usual"}}
 		change, stopped := s.settings(t, nodes[1:])
 		start := withNodes(int(s.number(nodes[0])), change).run
 		if stopped {
@@ -172,7 +173,8 @@ func (s *scene) show(command string, args []string) (shown []string) {
 	case "counts":
 		counts, err := s.Counts(ctx, blockOf(s.block(args[0])), accountsOf(args[1:]))
 		for i, c := range counts {
-			shown = append(shown, strings.TrimSpace(fmt.Sprintf("%s: %d by %d%s%s", args[i+1], c.Used, c.Nodes, with(" hint", c.Hint), flagged(" loose", c.Loose))))
+			text := fmt.Sprintf("%s: %d by %d%s%s", args[i+1], c.Used, c.Nodes, with(" hint", c.Hint), flagged(" loose", c.Loose))
+			shown = append(shown, strings.TrimSpace(text))
 		}
 		return append(shown, errorText(err)...)
 	case "sight":
@@ -498,7 +500,8 @@ func (s *scene) verdict(ctx context.Context, says []string) []string {
 func (s *scene) send(ctx context.Context, nonce int64) string {
 	v := s.Send(ctx, rawLegacy(1, uint64(nonce)))
 	synctest.Wait()
-	shown := v.Class.String() + flagged(" missing", v.Missing) + flagged(" later", v.Later) + flagged(" unanswered", v.Unanswered) + flagged(" before", v.Before) + flagged(" disputed", v.Disputed)
+	shown := v.Class.String() + flagged(" missing", v.Missing) + flagged(" later", v.Later) +
+		flagged(" unanswered", v.Unanswered) + flagged(" before", v.Before) + flagged(" disputed", v.Disputed)
 	if v.Code != 0 {
 		shown += strings.TrimSuffix(fmt.Sprint(": ", v.Code, " ", v.Message, " ", string(v.Data)), " ")
 	}
@@ -549,7 +552,8 @@ func (s *scene) statusText(n *fakenode.Node) string {
 // errorText is what an error means.
 func errorText(err error) []string {
 	for text, kind := range map[string]error{
-		"unreachable": chain.ErrUnreachable, "busy": ErrBusy, "too large": ErrTooLarge, "timed out": context.DeadlineExceeded, "lost": ErrSubscriptionLost,
+		"unreachable": chain.ErrUnreachable, "busy": ErrBusy, "too large": ErrTooLarge, "timed out": context.DeadlineExceeded,
+		"lost": ErrSubscriptionLost,
 	} {
 		if errors.Is(err, kind) {
 			return []string{text}

@@ -93,7 +93,8 @@ func TestAnAuthorizationMayNotUseANonceThatSomebodyElseHolds(t *testing.T) {
 func TestAuthorizationsAreChargedByNumberOnceTheSenderMaySend(t *testing.T) {
 	raw, tx := setCode(t)
 	n := len(tx.Authorizations)
-	p := who(map[string]access.Right{"alice": access.RightAllocate | access.RightMark, "poor": access.RightAllocate | access.RightMark, "eve": 0})
+	const wallet = access.RightAllocate | access.RightMark
+	p := who(map[string]access.Right{"alice": wallet, "poor": wallet, "eve": 0})
 	for name, burst := range map[string]int{"alice": 2 + n, "poor": n, "eve": 2} {
 		p.Limit(name, access.Quota{RequestsPerSecond: 0.001, Burst: burst})
 	}

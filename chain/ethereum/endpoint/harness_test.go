@@ -45,9 +45,11 @@ type setup struct {
 
 func defaults() setup {
 	s := setup{
-		Config:   inprocess.Defaults(),
-		endpoint: Config{Take: true, OrderWait: patience, OfferAgain: time.Millisecond, ReceiptEvery: time.Millisecond, NodesWait: time.Nanosecond},
-		bounds:   ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20, MaxWaitingBytes: 16 << 20},
+		Config: inprocess.Defaults(),
+		endpoint: Config{Take: true, OrderWait: patience, OfferAgain: time.Millisecond, ReceiptEvery: time.Millisecond,
+			NodesWait: time.Nanosecond},
+		bounds: ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20,
+			MaxWaitingBytes: 16 << 20},
 		ws: ws.Config{
 			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
@@ -150,7 +152,8 @@ func (g *gateway) do(q *nonce.Request) error {
 func (g *gateway) allocate(signer, principal string) int64 {
 	g.Helper()
 	for began := time.Now(); ; {
-		got, err := g.Service.Do(g.Context(), &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Principal: nonce.PrincipalOf(principal)})
+		got, err := g.Service.Do(g.Context(), &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1,
+			Principal: nonce.PrincipalOf(principal)})
 		if err == nil {
 			return got.Nonces[0]
 		}

@@ -277,7 +277,9 @@ func (f *fakeNodes) Call(ctx context.Context, method string, params json.RawMess
 // errWait makes a question wait until nobody wants its answer.
 var errWait = errors.New("wait")
 
-func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (func(), *rpcError, error) {
+func (f *fakeNodes) Subscribe(_ context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (
+	func(), *rpcError, error,
+) {
 	f.mu.Lock()
 	opening := f.opening
 	f.mu.Unlock()

@@ -44,7 +44,9 @@ func TestAnErrorOfTheNodeIsPassedOnAsItIs(t *testing.T) {
 		t.Errorf("data %s", r.Error.Data)
 	}
 	_, body := g.post("", call("7", "eth_call", "[{}]"))
-	if want := "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":3,\"message\":\"execution reverted: \\\"no\\\"\u2028\",\"data\":\"0x08c379a0\"}}"; body != want {
+	want := "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":3,\"message\":\"execution reverted: \\\"no\\\"\u2028\"" +
+		",\"data\":\"0x08c379a0\"}}"
+	if body != want {
 		t.Errorf("got %s, want %s", body, want)
 	}
 	g.WantMetrics(map[string]float64{"eth_requests_total{eth_call}{node}": 2})
@@ -240,7 +242,8 @@ func TestTheAuditSaysWhoSentWhat(t *testing.T) {
 		"principal=alice credential=key-of-alice remote= method=eth_sendRawTransaction signer=" + signer(ada) + " nonce=0 outcome=ok",
 		"principal=eve credential=key-of-eve remote= method=eth_sendRawTransaction signer=" + signer(ada) + " nonce=1 outcome=forbidden",
 		"principal=alice credential=key-of-alice remote= method=eth_blockNumber outcome=ok",
-		"principal=alice credential=key-of-alice remote= method=eth_sendRawTransaction signer=" + signer(ada) + " nonce=1 outcome=refused_elsewhere",
+		"principal=alice credential=key-of-alice remote= method=eth_sendRawTransaction signer=" + signer(ada) +
+			" nonce=1 outcome=refused_elsewhere",
 	} {
 		wait.Until(t, want, func() bool {
 			for line := range strings.Lines(lines.String()) {

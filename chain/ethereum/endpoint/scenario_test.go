@@ -47,7 +47,8 @@ type scene struct {
 }
 
 var rights = map[string]access.Right{
-	"allocate": access.RightAllocate, "mark": access.RightMark, "read": access.RightRead, "chain": access.RightChain, "repair": access.RightRepair,
+	"allocate": access.RightAllocate, "mark": access.RightMark, "read": access.RightRead,
+	"chain": access.RightChain, "repair": access.RightRepair,
 	"wallet": access.RightAllocate | access.RightMark, "every": everyRight, "none": 0,
 }
 
@@ -77,7 +78,8 @@ func (s *scene) set(t *testing.T, to *setup, word string) {
 		for _, limit := range parts[2:] {
 			kind, n, _ := strings.Cut(limit, "=")
 			s.people.Limit(parts[0], map[string]access.Quota{
-				"burst": {RequestsPerSecond: 0.001, Burst: int(integer(n))}, "holds": {OpenHolds: int(integer(n))}, "new": {NewSigners: int(integer(n))},
+				"burst": {RequestsPerSecond: 0.001, Burst: int(integer(n))},
+				"holds": {OpenHolds: int(integer(n))}, "new": {NewSigners: int(integer(n))},
 			}[kind])
 		}
 	case "boss":
@@ -117,7 +119,8 @@ func (s *scene) step(command string, args []string) (shown []string) {
 	case "marked": // without a hash
 		must(s.TB, s.gateway.do(&nonce.Request{Kind: nonce.KindMarkUsed, Signer: signer(ada), Nonce: integer(text), Attempt: 1}))
 	case "signed": // by another gateway, which may have sent it
-		op := &nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: integer(rest[0]), TxHash: hashOf(s.transaction(rest)), Forwarded: true}
+		op := &nonce.Request{Kind: nonce.KindMarkSigned, Signer: signer(ada), Nonce: integer(rest[0]), TxHash: hashOf(s.transaction(rest)),
+			Forwarded: true}
 		must(s.TB, s.gateway.do(op))
 	case "says":
 		v, counted := s.verdict(rest)
@@ -145,7 +148,8 @@ func (s *scene) step(command string, args []string) (shown []string) {
 		s.nodes.at(ada, chain.Start{Latest: latest, Pending: latest})
 		var uses []chain.Use
 		if len(rest) > 1 {
-			uses = append(uses, chain.Use{Account: ada, Nonce: latest - 1, Tx: hashOf(s.transaction(append([]string{fmt.Sprint(latest - 1)}, rest[1:]...)))})
+			tx := s.transaction(append([]string{fmt.Sprint(latest - 1)}, rest[1:]...))
+			uses = append(uses, chain.Use{Account: ada, Nonce: latest - 1, Tx: hashOf(tx)})
 		}
 		s.nodes.newHead(latest+1, uses...)
 		wait.Until(s.TB, "the count", func() bool {

@@ -101,9 +101,11 @@ func TestLostEventsEndTheConnection(t *testing.T) {
 	a.subscribe(`["logs",{}]`)
 	b.subscribe(`["logs",{}]`)
 	bystander.subscribe(heads)
-	g.nodes.upstreamOf(`["logs",{}]`).ended(errors.New("the node's connection was lost, and events of the subscription with it: read tcp: a long story that does not fit"))
+	g.nodes.upstreamOf(`["logs",{}]`).ended(errors.New("the node's connection was lost, " +
+		"and events of the subscription with it: read tcp: a long story that does not fit"))
 	for _, c := range []*client{a, b} {
-		if code, text := c.closedWith(); code != wire.CloseSubscriptionLost || !strings.HasPrefix(text, "events of a subscription are lost: the node's connection was lost") {
+		const want = "events of a subscription are lost: the node's connection was lost"
+		if code, text := c.closedWith(); code != wire.CloseSubscriptionLost || !strings.HasPrefix(text, want) {
 			t.Errorf("closed with %d %s", code, text)
 		}
 	}
@@ -146,8 +148,10 @@ func TestAPrincipalHasAShareOfTheSubscriptionsAtTheNodes(t *testing.T) {
 		bounds func(*Config)
 		words  string
 	}{
-		"their number":     {func(c *Config) { c.MaxFeeds = 8 }, "this principal has 2 subscriptions at the nodes of the chain, as many as it may have; end one"},
-		"bytes of filters": {func(c *Config) { c.MaxFilterBytes = 4 * 2000 }, "the filters of this principal's subscriptions would be longer than the 2000 bytes"},
+		"their number": {func(c *Config) { c.MaxFeeds = 8 },
+			"this principal has 2 subscriptions at the nodes of the chain, as many as it may have; end one"},
+		"bytes of filters": {func(c *Config) { c.MaxFilterBytes = 4 * 2000 },
+			"the filters of this principal's subscriptions would be longer than the 2000 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := startGateway(t, func(s *setup) {

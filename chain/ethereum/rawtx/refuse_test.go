@@ -69,7 +69,8 @@ var (
 	half  = bytes.Repeat([]byte{0x72}, 32) // an s in range, and an r of the curve
 	large = bytes.Repeat([]byte{0xff}, 32)
 	// high is just above half of the order.
-	high       = "\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x5d\x57\x6e\x73\x57\xa4\x50\x1d\xdf\xe9\x2f\x46\x68\x1b\x20\xa1"
+	high = "\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" +
+		"\x5d\x57\x6e\x73\x57\xa4\x50\x1d\xdf\xe9\x2f\x46\x68\x1b\x20\xa1"
 	commitment = strings.Repeat("c", 48)
 )
 
@@ -118,21 +119,35 @@ func TestEveryRefusalNamesTheFieldAndTheRule(t *testing.T) {
 		{"too large", make([]byte, rawtx.MaxSize+1), "transaction has type 0: types 1 to 4, and legacy without a type byte, are known"},
 		{"too large legacy", sized(0, 5, rawtx.MaxSize+1), "transaction has 131073 bytes; of type 0, 131072 at most are taken"},
 		{"too large type 2", sized(2, 7, rawtx.MaxSize+1), "transaction has 131073 bytes; of type 2, 131072 at most are taken"},
-		{"too large blob", append([]byte{3}, make([]byte, rawtx.MaxBlobSize)...), "transaction has 1048577 bytes; of type 3, 1048576 at most are taken"},
+		{"too large blob", append([]byte{3}, make([]byte, rawtx.MaxBlobSize)...),
+			"transaction has 1048577 bytes; of type 3, 1048576 at most are taken"},
 		{"too large without sidecar", sized(3, 7, rawtx.MaxSize+1), "transaction has 131073 bytes without a sidecar, 131072 at most are taken"},
-		{"too large within a sidecar", wrapped(sized(3, 7, rawtx.MaxSize+1), list{}), "transaction has 131073 bytes without a sidecar, 131072 at most are taken"},
-		{"more authorizations than gas", with(4, 9, auths(rawtx.MaxAuthorizations+1)), "authorizationList must have 671 authorizations at most: more need more gas than a transaction can have (EIP-7825)"},
-		{"sidecar version 2", wrapped(typed(3, plain(3)), list{2, blobs(1), pieces(1), pieces(128)}), "sidecar.version must be 1 (EIP-7594); version 0 is written without one"},
-		{"sidecar version 0, written", wrapped(typed(3, plain(3)), list{0, blobs(1), pieces(1), pieces(1)}), "sidecar.version must be 1 (EIP-7594); version 0 is written without one"},
-		{"a blob too many", wrapped(typed(3, plain(3)), list{blobs(2), pieces(1), pieces(1)}), "sidecar.blobs must be 1 for the blobs that the transaction names, are 2"},
-		{"a short blob", wrapped(typed(3, plain(3)), list{list{make([]byte, 131071)}, pieces(1), pieces(1)}), "sidecar.blobs[0] must be 131072 bytes, has 131071"},
-		{"no commitments", wrapped(typed(3, plain(3)), list{blobs(1), list{}, pieces(1)}), "sidecar.commitments must be 1 for the blobs that the transaction names, are 0"},
-		{"another commitment", wrapped(typed(3, plain(3)), list{blobs(1), list{strings.Repeat("d", 48)}, pieces(1)}), "sidecar.commitments must have the hashes that the transaction names, number 0 has another"},
-		{"a proof too many", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), pieces(2)}), "sidecar.proofs must be 1 for the blobs that the transaction names, are 2"},
-		{"cell proofs in version 0", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), pieces(128)}), "sidecar.proofs must be 1 for the blobs that the transaction names, are 128"},
-		{"one proof in version 1", wrapped(typed(3, plain(3)), list{1, blobs(1), pieces(1), pieces(1)}), "sidecar.proofs must be 128 for the blobs that the transaction names, are 1"},
-		{"a short proof", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), list{commitment[1:]}}), "sidecar.proofs[0] must be 48 bytes, has 47"},
-		{"an unsigned one in a wrapper", wrapped(typed(3, plain(3)[:11]), list{blobs(1), pieces(1), pieces(1)}), "transaction is not signed: it ends after 11 fields, before yParity, r and s"},
+		{"too large within a sidecar", wrapped(sized(3, 7, rawtx.MaxSize+1), list{}),
+			"transaction has 131073 bytes without a sidecar, 131072 at most are taken"},
+		{"more authorizations than gas", with(4, 9, auths(rawtx.MaxAuthorizations+1)),
+			"authorizationList must have 671 authorizations at most: more need more gas than a transaction can have (EIP-7825)"},
+		{"sidecar version 2", wrapped(typed(3, plain(3)), list{2, blobs(1), pieces(1), pieces(128)}),
+			"sidecar.version must be 1 (EIP-7594); version 0 is written without one"},
+		{"sidecar version 0, written", wrapped(typed(3, plain(3)), list{0, blobs(1), pieces(1), pieces(1)}),
+			"sidecar.version must be 1 (EIP-7594); version 0 is written without one"},
+		{"a blob too many", wrapped(typed(3, plain(3)), list{blobs(2), pieces(1), pieces(1)}),
+			"sidecar.blobs must be 1 for the blobs that the transaction names, are 2"},
+		{"a short blob", wrapped(typed(3, plain(3)), list{list{make([]byte, 131071)}, pieces(1), pieces(1)}),
+			"sidecar.blobs[0] must be 131072 bytes, has 131071"},
+		{"no commitments", wrapped(typed(3, plain(3)), list{blobs(1), list{}, pieces(1)}),
+			"sidecar.commitments must be 1 for the blobs that the transaction names, are 0"},
+		{"another commitment", wrapped(typed(3, plain(3)), list{blobs(1), list{strings.Repeat("d", 48)}, pieces(1)}),
+			"sidecar.commitments must have the hashes that the transaction names, number 0 has another"},
+		{"a proof too many", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), pieces(2)}),
+			"sidecar.proofs must be 1 for the blobs that the transaction names, are 2"},
+		{"cell proofs in version 0", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), pieces(128)}),
+			"sidecar.proofs must be 1 for the blobs that the transaction names, are 128"},
+		{"one proof in version 1", wrapped(typed(3, plain(3)), list{1, blobs(1), pieces(1), pieces(1)}),
+			"sidecar.proofs must be 128 for the blobs that the transaction names, are 1"},
+		{"a short proof", wrapped(typed(3, plain(3)), list{blobs(1), pieces(1), list{commitment[1:]}}),
+			"sidecar.proofs[0] must be 48 bytes, has 47"},
+		{"an unsigned one in a wrapper", wrapped(typed(3, plain(3)[:11]), list{blobs(1), pieces(1), pieces(1)}),
+			"transaction is not signed: it ends after 11 fields, before yParity, r and s"},
 	}
 	data, err := os.ReadFile("testdata/refusals.tsv")
 	expect.Must(t, err)

@@ -46,7 +46,10 @@ func FuzzAnswers(f *testing.F) {
 }
 
 func FuzzParseEndpoint(f *testing.F) {
-	for _, seed := range []string{"http://node:8545", "wss://user:secretpassword@node/v3/key?a=b", "http://a:b:c@d", "ws://[::1]:1", "://", "http://user:secretpassword@/"} {
+	for _, seed := range []string{
+		"http://node:8545", "wss://user:secretpassword@node/v3/key?a=b", "http://a:b:c@d", "ws://[::1]:1", "://",
+		"http://user:secretpassword@/",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -253,7 +253,8 @@ func TestManyLargeAnswersDoNotFillTheMemory(t *testing.T) {
 func TestCredentialsAreSentAndNeverShown(t *testing.T) {
 	const password, key = "p/w%40secret", "0123456789abcdef0123"
 	for _, scheme := range []string{"http", "ws"} {
-		withRig(t, scheme+"://user:"+strings.ReplaceAll(password, "/", "%2F")+"@node:80/v3/"+key+"?apikey=topsecretvalue", func(t *testing.T, r *rig) {
+		address := scheme + "://user:" + strings.ReplaceAll(password, "/", "%2F") + "@node:80/v3/" + key + "?apikey=topsecretvalue"
+		withRig(t, address, func(t *testing.T, r *rig) {
 			synctest.Wait()
 			r.fake.On("eth_tell", func([]json.RawMessage) (any, error) {
 				return nil, errors.New("no access for " + key + " with topsecretvalue or user:p/w@secret, dXNlcjpwL3dAc2VjcmV0")

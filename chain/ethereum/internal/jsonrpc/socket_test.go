@@ -127,7 +127,8 @@ func TestCallsOfOthersHoldUpNoneOfTheGatewaysOwn(t *testing.T) {
 		synctest.Wait()
 		p := r.Node.(*socket)
 		if !idle(t, p.own) || idle(t, p.others) || r.Dials() != 1 {
-			t.Errorf("the gateway's own connection is idle: %v, that of others: %v, which was made %d times; want true, false, 1", idle(t, p.own), idle(t, p.others), r.Dials())
+			t.Errorf("the gateway's own connection is idle: %v, that of others: %v, which was made %d times; want true, false, 1",
+				idle(t, p.own), idle(t, p.others), r.Dials())
 		}
 		if err := ask(t.Context(), "eth_chainId"); err != nil {
 			t.Errorf("beside a call of others: %v", err)
@@ -232,7 +233,9 @@ func TestWhatANodeSendsOverAWebSocketEndsTheConnectionIfItIsNonsense(t *testing.
 }
 
 func TestAnAnswerThatIsTooLargeFailsItsOwnRequestAlone(t *testing.T) {
-	for _, form := range []string{`{"jsonrpc":"2.0","id":2,"result":"%s"}`, `{"jsonrpc":"2.0","result":"%s","id":2}`, `[{"result":"%s","id":2}]`} {
+	for _, form := range []string{
+		`{"jsonrpc":"2.0","id":2,"result":"%s"}`, `{"jsonrpc":"2.0","result":"%s","id":2}`, `[{"result":"%s","id":2}]`,
+	} {
 		withSocket(t, func(t *testing.T, r *rig) {
 			r.fake.On("eth_slow", func([]json.RawMessage) (any, error) { return nil, fakenode.ErrSilent })
 			first, second := make(chan *Call), make(chan *Call)
