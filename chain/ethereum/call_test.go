@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"noncegate/chain/ethereum/internal/jsonrpc"
@@ -79,30 +77,6 @@ func TestAMistakeGivesThePlacesOfItsCallBack(t *testing.T) {
 		}
 		w.stop() // which waits for what was begun
 	})
-}
-
-func TestAConsumerThatDoesNotTakeEventsIsEndedByName(t *testing.T) {
-	for name, event := range map[string]string{"many": "x", "large": strings.Repeat("x", 400<<10)} {
-		withNodes(1, overWebSocket, func(cfg *Config) { cfg.MaxAnswerBytes = 1 << 20 }).run(t, func(t *testing.T, w *world) {
-			let, ended := make(chan struct{}), make(chan error, 1)
-			_, _, err := w.Subscribe(t.Context(), json.RawMessage(`["newPendingTransactions"]`),
-				func(json.RawMessage) { <-let }, func(err error) { ended <- err })
-			must(t, err)
-			synctest.Wait()
-			for range map[string]int{"many": maxWaitingEvents + 2, "large": 4}[name] {
-				w.nodes[0].Emit("newPendingTransactions", event)
-			}
-			synctest.Wait()
-			close(let)
-			if err := <-ended; !errors.Is(err, ErrSlowConsumer) {
-				t.Errorf("%s: ended with %v, want ErrSlowConsumer", name, err)
-			}
-			synctest.Wait()
-			if n := w.nodes[0].Subscribed("newPendingTransactions"); n != 0 {
-				t.Errorf("%s: %d subscriptions are open at the node, want none", name, n)
-			}
-		})
-	}
 }
 
 func TestTheEndOfRunEndsSubscriptionsAndWaitsForTheirConsumers(t *testing.T) {

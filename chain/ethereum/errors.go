@@ -15,8 +15,6 @@ var (
 	// ErrBusy: no slot for the request became free in time, too many wait for one, or the
 	// nodes want fewer requests. Nothing was done.
 	ErrBusy = errors.New("too many requests to the node")
-	// ErrSlowConsumer ends a subscription whose consumer is too far behind.
-	ErrSlowConsumer = errors.New("the consumer of a subscription is too slow")
 	// ErrSubscriptionLost ends a subscription of which an unknown number of events was
 	// missed: the connection to its node was lost.
 	ErrSubscriptionLost = errors.New("the node's connection was lost, and events of the subscription with it")

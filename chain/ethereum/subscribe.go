@@ -3,7 +3,6 @@ package ethereum
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,8 +16,6 @@ import (
 )
 
 const (
-	// maxWaitingEvents is how many events of a subscription may wait for its consumer.
-	maxWaitingEvents = 256
 	// lookAfter is how often the node of a subscription is looked at.
 	lookAfter = 10 * time.Second
 	// maxAway is how long a subscription may be without a node before it ends.
@@ -26,11 +23,10 @@ const (
 )
 
 // Subscribe opens a subscription (eth_subscribe) with params at a node over WebSocket, on
-// behalf of a client. It keeps params, which must not be changed. on gets each event,
-// one at a time. ended is called once with the reason if the subscription ends by itself:
-// ErrSlowConsumer when events wait that on does not take, ErrSubscriptionLost, ErrClosed, or
-// an error that wraps
-// chain.ErrUnreachable. on may be called before Subscribe has returned; neither is called
+// behalf of a client. It keeps params, which must not be changed. on gets each event, one at
+// a time, in the goroutine that reads the connection: it must not block. ended is called once with
+// the reason if the subscription ends by itself: ErrSubscriptionLost, ErrClosed, or an error
+// that wraps chain.ErrUnreachable. on may be called before Subscribe has returned; neither is called
 // after unsubscribe, but for a call of on that is under way.
 //
 // When the connection to the node is lost, or the node falls behind, subscriptions to
@@ -50,9 +46,8 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 	}
 	s := &subscription{
 		c: c, params: params, on: on, ended: ended, principal: principalOf(ctx),
-		events: make(chan json.RawMessage, maxWaitingEvents),
-		lost:   make(chan error, 1),
-		left:   make(chan struct{}),
+		lost: make(chan error, 1),
+		left: make(chan struct{}),
 	}
 	opened, leave := false, func() { <-c.subs }
 	defer func() {
@@ -76,7 +71,7 @@ func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(
 	return s.unsubscribe, nil, nil
 }
 
-// subscription is one of a client. Its goroutine delivers events and keeps it open.
+// subscription is one of a client. Its goroutine keeps it open.
 type subscription struct {
 	c      *Client
 	params json.RawMessage
@@ -85,12 +80,10 @@ type subscription struct {
 
 	principal nonce.Principal
 
-	events chan json.RawMessage
-	lost   chan error    // why the subscription at the node ended; holds the first reason
-	left   chan struct{} // closed by unsubscribe
+	lost chan error    // why the subscription at the node ended; holds the first reason
+	left chan struct{} // closed by unsubscribe
 
 	mu      sync.Mutex // guards what follows
-	bytes   int64      // of the events that wait
 	gone    bool       // unsubscribe was called
 	current *jsonrpc.Subscription
 	at      *node
@@ -139,20 +132,15 @@ func (s *subscription) openAt(ctx context.Context, n *node) (*RPCError, error) {
 	return nil, nil
 }
 
-// push takes an event from the goroutine that reads the connection.
+// push hands an event to the consumer, unless that has left. The goroutine that reads the connection
+// calls it.
 func (s *subscription) push(event json.RawMessage) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	room := s.bytes+int64(len(event)) <= s.c.set.MaxAnswerBytes
-	if room {
-		select {
-		case s.events <- event:
-			s.bytes += int64(len(event))
-			return
-		default:
-		}
+	gone := s.gone
+	s.mu.Unlock()
+	if !gone {
+		s.on(event)
 	}
-	s.drop(ErrSlowConsumer)
 }
 
 // drop notes that the subscription at the node has ended.
@@ -173,7 +161,7 @@ func (s *subscription) unsubscribe() {
 	}
 }
 
-// run delivers events until the subscription ends.
+// run keeps the subscription open until it ends.
 func (s *subscription) run(ctx context.Context) {
 	look := time.NewTicker(lookAfter)
 	defer look.Stop()
@@ -183,9 +171,6 @@ func (s *subscription) run(ctx context.Context) {
 		case <-s.left:
 			s.close()
 			return
-		case event := <-s.events:
-			s.deliver(event)
-			continue
 		case <-ctx.Done():
 			reason = ErrClosed
 		case <-look.C:
@@ -202,17 +187,6 @@ func (s *subscription) run(ctx context.Context) {
 			s.end(reason)
 			return
 		}
-	}
-}
-
-// deliver hands an event to the consumer, unless that has left.
-func (s *subscription) deliver(event json.RawMessage) {
-	s.mu.Lock()
-	s.bytes -= int64(len(event))
-	gone := s.gone
-	s.mu.Unlock()
-	if !gone {
-		s.on(event)
 	}
 }
 
@@ -250,8 +224,6 @@ func (s *subscription) again(ctx context.Context, reason error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ErrClosed
-	case errors.Is(reason, ErrSlowConsumer):
-		return ErrSlowConsumer
 	case !s.resumable():
 		return fmt.Errorf("%w: %w", ErrSubscriptionLost, reason)
 	}

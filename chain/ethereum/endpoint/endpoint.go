@@ -24,11 +24,7 @@ import (
 
 // Nodes are the nodes of a chain, as ethereum.Client has them.
 type Nodes interface {
-	ID() string
-	Decode(raw []byte) (chain.Tx, error)
-	Send(ctx context.Context, raw []byte) chain.Verdict
-	Start(ctx context.Context, accounts []string) ([]chain.Start, error)
-	Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting, error)
+	chain.Chain
 	Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *ethereum.RPCError, error)
 	Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (
 		unsubscribe func(), refusal *ethereum.RPCError, err error)

@@ -58,10 +58,7 @@ type upstream struct {
 	left   chan struct{}
 }
 
-var (
-	_ Nodes       = (*fakeNodes)(nil)
-	_ chain.Chain = (*fakeNodes)(nil)
-)
+var _ Nodes = (*fakeNodes)(nil)
 
 func newNodes(t testing.TB) *fakeNodes {
 	return &fakeNodes{

@@ -169,7 +169,7 @@ func (o *Offerer) open(ctx context.Context, e *Endpoint, t *nonce.Sent, mined in
 	case err != nil:
 		o.delay(ctx, t, e.cfg.OfferAgain)
 	case !recorded: // its gateway ended before it was recorded, so before any node got it
-		e.store("drop", t.Signer, func(ctx context.Context) error { return o.sent.DropSent(ctx, t.Signer, t.Nonce, t.Hash) })
+		e.dropSent(t.Signer, t.Nonce, t.Hash)
 	case row.TxHash != t.Hash, row.Reason == nonce.ReasonRepair, t.Nonce != mined && !runs, e.chains.Stopped(t.Signer):
 		o.delay(ctx, t, lookBlocked)
 	default:

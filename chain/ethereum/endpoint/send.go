@@ -175,9 +175,7 @@ func errFull(stage, sentence string) *wire.Error {
 func (s *sending) unkeep() {
 	switch s.was {
 	case 0:
-		s.e.store("drop", s.signer, func(ctx context.Context) error {
-			return s.e.sent.DropSent(ctx, s.signer, s.tx.Nonce, s.tx.Hash)
-		})
+		s.e.dropSent(s.signer, s.tx.Nonce, s.tx.Hash)
 	case nonce.SentRefused:
 		s.set(nonce.SentRefused, lookSettled)
 	}
@@ -190,6 +188,11 @@ func (s *sending) set(state nonce.SentState, wait time.Duration) {
 
 func (e *Endpoint) setSent(signer string, n int64, hash chain.Hash, state nonce.SentState, wait time.Duration) {
 	e.store("settle", signer, func(ctx context.Context) error { return e.sent.SettleSent(ctx, signer, n, hash, state, wait) })
+}
+
+// dropSent forgets a transaction.
+func (e *Endpoint) dropSent(signer string, n int64, hash chain.Hash) {
+	e.store("drop", signer, func(ctx context.Context) error { return e.sent.DropSent(ctx, signer, n, hash) })
 }
 
 // store changes what is kept of a transaction. Where that fails, the transaction is looked at

@@ -98,7 +98,7 @@ func (s *sending) usedNonce(v chain.Verdict, before bool) ws.Answer {
 		return s.taken()
 	case usedByOther:
 		s.keepHold("")
-		s.unsend()
+		s.e.dropSent(s.signer, s.tx.Nonce, s.tx.Hash)
 	case usedByUnknown:
 		if v.Disputed || before && v.Unanswered {
 			s.set(nonce.SentOpen, s.e.cfg.OfferAgain)
@@ -118,10 +118,10 @@ func (s *sending) notTaken(before, free bool, why string) {
 		s.set(nonce.SentRefused, lookSettled)
 	case s.over != nonce.TxHash{}:
 		s.keepHold(nonce.ReasonRefused)
-		s.unsend()
+		s.e.dropSent(s.signer, s.tx.Nonce, s.tx.Hash)
 	case free && s.was == 0:
 		if s.giveBack(why) {
-			s.unsend()
+			s.e.dropSent(s.signer, s.tx.Nonce, s.tx.Hash)
 			break
 		}
 		s.set(nonce.SentRefused, lookSettled)
@@ -150,12 +150,7 @@ func (s *sending) takenByAnother(before bool) {
 		}
 	}
 	s.keepHold("")
-	s.unsend()
-}
-
-// unsend forgets the transaction.
-func (s *sending) unsend() {
-	s.e.store("drop", s.signer, func(ctx context.Context) error { return s.e.sent.DropSent(ctx, s.signer, s.tx.Nonce, s.tx.Hash) })
+	s.e.dropSent(s.signer, s.tx.Nonce, s.tx.Hash)
 }
 
 // used says that the nonce is used: a node has the transaction. Where that cannot be said now,
