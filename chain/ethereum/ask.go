@@ -73,7 +73,7 @@ func (n *node) request(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 		failed = failed || err == nil && c.Fail != nil && !errors.Is(c.Fail, jsonrpc.ErrNotSent)
 	}
 	if failed {
-		n.doubt()
+		n.doubts.Add(1)
 	}
 	if err != nil || n.heed(calls, how) || len(calls) == 1 {
 		return

@@ -176,7 +176,7 @@ func (n *node) look(ctx context.Context, asks []chain.Ask) ([]glimpse, error) {
 func (n *node) askOfChain(ctx context.Context, session uint64, calls []*jsonrpc.Call, limit int64) error {
 	err := errBackingOff
 	if !n.paused(useCounts) {
-		id, doubts := jsonrpc.NewCall(methodChainID), n.doubted()
+		id, doubts := jsonrpc.NewCall(methodChainID), n.doubts.Load()
 		n.ask(ctx, session, append(slices.Clone(calls), id), asking{use: useCounts, limit: limit})
 		err = n.readChainID(session, id, doubts)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -24,6 +25,7 @@ type node struct {
 	log    *slog.Logger
 	slots  *slots         // of the requests under way, but for polls
 	polls  chan pollOrder // to the poller: one at a time
+	doubts atomic.Uint64  // errors and contradictions so far, after each of which it is asked for its chain again
 
 	mu            sync.Mutex // guards what follows; no I/O beneath it
 	verified      uint64     // the session in which the node said that it is of the chain; 0: none
@@ -44,7 +46,6 @@ type node struct {
 	noPending     int                // questions in a row in which it refused pending counts
 	pendingSaid   bool               // the log has it
 	faults        [abouts]fault      // in what it contradicts the others
-	doubts        uint64             // errors and contradictions so far, after each of which it is asked for its chain again
 	cleared       uint64             // doubts up to the last time that it said so
 	verifiedDials uint64             // connections of no session up to the last question for its chain
 	checks        singleflight.Group // questions for its chain that others wait for
@@ -160,21 +161,7 @@ func (n *node) note(err error) {
 
 func (n *node) noteLocked(err error) {
 	n.lastErr = err.Error()
-	n.doubts++ // behind the same connection there may be another chain now
-}
-
-// doubt makes the node be asked for its chain before its next answer counts.
-func (n *node) doubt() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.doubts++
-}
-
-// doubted is how often there was a reason to ask the node for its chain.
-func (n *node) doubted() uint64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.doubts
+	n.doubts.Add(1) // behind the same connection there may be another chain now
 }
 
 // ready returns the session in which the node may be asked for a use. If it is not known to
@@ -190,7 +177,7 @@ func (n *node) ready(ctx context.Context, u use, again bool) (session uint64, er
 func (n *node) session(ctx context.Context, again bool) (session uint64, err error) {
 	session = n.link.Session()
 	n.mu.Lock()
-	verified, other, sure := n.verified, n.otherChain, n.cleared == n.doubts
+	verified, other, sure := n.verified, n.otherChain, n.cleared == n.doubts.Load()
 	n.mu.Unlock()
 	switch {
 	case session == 0:

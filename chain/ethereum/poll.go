@@ -58,7 +58,7 @@ func (n *node) poll(ctx context.Context, full bool) *view {
 		probe = probeCall()
 		calls = append(calls, probe)
 	}
-	doubts := n.doubted()
+	doubts := n.doubts.Load()
 	n.ask(ctx, session, calls, asking{limit: n.c.set.MaxAnswerBytes, use: usePolls})
 	v := &view{n: n}
 	if full && errors.Is(head.Fail, ErrTooLarge) { // then the block is read like one that cannot be

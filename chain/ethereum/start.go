@@ -88,7 +88,7 @@ func (n *node) start(ctx context.Context, accounts []string) ([]*chain.Start, er
 		counts = append(counts, countCall(a, "latest"), countCall(a, "pending"))
 		codes = append(codes, jsonrpc.NewCall(methodCode, a, "latest"))
 	}
-	doubts := n.doubted()
+	doubts := n.doubts.Load()
 	n.ask(ctx, session, append(calls, counts...), asking{use: useCounts, limit: n.c.set.small})
 	if err := n.readChainID(session, id, doubts); err != nil {
 		return nil, err

@@ -144,7 +144,7 @@ func (n *node) readChainID(session uint64, call *jsonrpc.Call, doubts uint64) er
 
 // verify asks the node which chain it is of.
 func (n *node) verify(ctx context.Context, session uint64) error {
-	dials, doubts := n.link.Dials(), n.doubted()
+	dials, doubts := n.link.Dials(), n.doubts.Load()
 	call := jsonrpc.NewCall(methodChainID)
 	n.ask(ctx, session, []*jsonrpc.Call{call}, asking{limit: n.c.set.small, use: usePolls})
 	err := n.readChainID(session, call, doubts)
