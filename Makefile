@@ -129,9 +129,10 @@ deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
 	cd deploy/check && $(GO) test -count=1 .
 
 # What it says of the gateway is judged; what it says of the others is for the table.
-chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same without a gateway
+chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same by our package for TypeScript, and without a gateway
 	@scripts/setup-test.sh
 	cd test/interop && $(GO) run ./soak --who gateway
+	cd test/interop && $(GO) run ./soak --who sdk-viem,sdk-ethers --duration 3m --report soak-sdk.json
 	cd test/interop && $(GO) run ./soak --who viem,ethers,redis --duration 3m
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
