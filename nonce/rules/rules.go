@@ -23,6 +23,7 @@ package rules
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"noncegate/nonce"
@@ -131,9 +132,20 @@ type Answer struct {
 // holder who sends at the last moment by his own clock, which may be behind, is covered.
 const graceMs = 1000
 
-// Make plans ops, which are all of one signer.
+// Make plans requests, which are all of one signer.
 func (r *Rules) Make(in *Input, requests []*nonce.Request) *Plan {
-	d := &draft{rules: r, in: in, plan: &Plan{Signer: in.Signer, Answers: make([]Answer, 0, len(requests))}}
+	return r.MakeIn(new(Plan), in, requests)
+}
+
+// MakeIn is Make in the memory of a plan, and of its Answers, that nobody needs any more.
+func (r *Rules) MakeIn(plan *Plan, in *Input, requests []*nonce.Request) *Plan {
+	*plan = Plan{Signer: in.Signer, Answers: slices.Grow(plan.Answers[:0], len(requests))}
+	d := drafts.Get().(*draft)
+	defer func() {
+		*d = draft{}
+		drafts.Put(d)
+	}()
+	*d = draft{rules: r, in: in, plan: plan}
 	if in.Chain != nil {
 		d.view = in.Chain.View(in.Signer.Next)
 	}
@@ -168,6 +180,8 @@ func (r *Rules) Summary(in *Input) nonce.Summary {
 	d.status()
 	return *d.ans.Summary
 }
+
+var drafts = sync.Pool{New: func() any { return new(draft) }}
 
 // draft is a plan being made. The rule of a kind returns false when something must be read first;
 // then nothing of the request is in the plan.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/nonce/rules"
 )
 
 // batch is what a worker takes from its queue at a time.
@@ -82,5 +83,30 @@ func (w *worker) group(b *batch) []*group {
 }
 
 func (w *worker) newGroup(name string) *group {
-	return &group{name: name, shard: w.svc.shardOf(name)}
+	var g *group
+	if n := len(w.spare); n > 0 {
+		g, w.spare = w.spare[n-1], w.spare[:n-1]
+	} else {
+		g = new(group)
+	}
+	g.name, g.shard = name, w.svc.shardOf(name)
+	if w.committer == nil { // a committer may keep parts of groups
+		w.groups = append(w.groups, g)
+	}
+	return g
+}
+
+// recycle keeps the memory of the groups that ended with the batch.
+func (w *worker) recycle() {
+	for i, g := range w.groups {
+		w.groups[i] = nil
+		if st := w.remote[g.name]; w.parked[g.name] == g || st != nil && st.waiting == g {
+			continue
+		}
+		answers := g.made.Answers
+		clear(answers[:cap(answers)])
+		*g = group{made: rules.Plan{Answers: answers[:0]}}
+		w.spare = append(w.spare, g)
+	}
+	w.groups = w.groups[:0]
 }

@@ -43,20 +43,25 @@ func (w *worker) commit(groups, next []*group) []*group {
 }
 
 func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
-	writes, ops := make([]nonce.Write, len(groups)), 0
-	for i, g := range groups {
-		writes[i] = g.write
+	ops := 0
+	for _, g := range groups {
+		w.writes = append(w.writes, g.write)
 		ops += len(g.plan.Answers)
 	}
 	ctx, cancel := w.svc.timeout()
 	defer cancel()
 	started := time.Now()
-	res, err := w.svc.store.Commit(ctx, w.svc.holder, writes)
-	if ended := time.Now(); err == nil {
-		w.svc.fig.Commit(ended.Sub(started), ops)
-		w.svc.clock.observe(started, ended, res.Now)
+	res, err := w.svc.store.Commit(ctx, w.svc.holder, w.writes)
+	if err != nil {
+		w.writes = nil // the call may not have ended
+		return res, err
 	}
-	return res, err
+	ended := time.Now()
+	w.svc.fig.Commit(ended.Sub(started), ops)
+	w.svc.clock.observe(started, ended, res.Now)
+	clear(w.writes)
+	w.writes = w.writes[:0]
+	return res, nil
 }
 
 // applied follows a commit: memory, results, events, in this order.

@@ -20,7 +20,8 @@ func (w *worker) tooSoon(t *task, a *rules.Answer) bool {
 	if t.where != waiting {
 		t.move(waiting)
 	}
-	w.later = append(w.later, Answer{w, t, a})
+	kept := *a // its plan is used again
+	w.later = append(w.later, Answer{w, t, &kept})
 	return true
 }
 

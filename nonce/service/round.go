@@ -28,7 +28,8 @@ type group struct {
 	wants    rules.Wants           // what the last plan needs to go on
 	history  map[int64]*nonce.Past // what was read for the next plan
 	requests map[string]*nonce.Remembered
-	plan     *rules.Plan
+	plan     *rules.Plan // nil: none is made; its memory is made
+	made     rules.Plan
 	write    nonce.Write
 
 	goesOn            bool           // the committer has said so
@@ -216,11 +217,13 @@ func (w *worker) plan(g *group) {
 	}
 	sig, now := g.sig, w.svc.clock.now()
 	w.overlay(g)
-	g.plan = w.svc.cfg.Rules.Make(&rules.Input{
+	w.input = rules.Input{
 		GrantUntil: g.shard.doubt.LostGrant(now.Earliest),
 		Signer:     sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
-	}, w.requests)
+	}
+	g.plan = w.svc.cfg.Rules.MakeIn(&g.made, &w.input, w.requests)
+	w.input = rules.Input{}
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
 		Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: !g.plan.Writes, Signer: g.plan.Signer,

@@ -12,6 +12,7 @@ import (
 	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/fairness"
+	"noncegate/nonce/rules"
 )
 
 // worker runs the batches of some of the node's shards. Its lock is batchMu: whoever holds
@@ -44,10 +45,14 @@ type worker struct {
 	wakers     []nonce.Waker
 	marked     time.Time        // when the batch under way was taken
 	requests   []*nonce.Request // the memory of plan
-	noReads    error            // why no more is read in this batch
-	committer  Committer        // of the performance engine; nil: this node does not have it
-	later      []Answer         // that wait for a time
-	laterTimer *time.Timer      // wakes the worker for the first of them
+	input      rules.Input      // the same
+	writes     []nonce.Write    // the memory of tryCommit
+	groups     []*group         // of the batch under way; see recycle
+	spare      []*group
+	noReads    error       // why no more is read in this batch
+	committer  Committer   // of the performance engine; nil: this node does not have it
+	later      []Answer    // that wait for a time
+	laterTimer *time.Timer // wakes the worker for the first of them
 }
 
 // command asks a worker to take a shard, or to give it up.
@@ -195,6 +200,7 @@ func (w *worker) run(b batch) {
 	}
 	w.wakeLater()
 	w.wakeAll()
+	w.recycle()
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
 	w.rememberedBytes.Store(w.memory.bytes)
