@@ -65,7 +65,7 @@ func (r *request) audit() {
 	}
 	err := r.failure()
 	if r.call != nil {
-		r.call.audit(err)
+		r.call.Audit(err)
 		return
 	}
 	if !c.srv.cfg.Audit.Wants(r.auditLevel(err)) {

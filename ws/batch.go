@@ -17,7 +17,7 @@ type batch struct {
 	requests []*request   // in the order of the array, notifications too
 	answers  int          // how many of them are answered
 	took     reservation  // the room for the frame
-	grown    atomic.Int64 // bytes reserved beyond that, for answers of a dialect
+	grown    atomic.Int64 // bytes reserved beyond that, for answers of a Room
 	open     atomic.Int32
 }
 

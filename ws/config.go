@@ -47,7 +47,7 @@ type Config struct {
 	// connection with 1009. Required.
 	MaxMessageBytes int64
 	// MaxReceiveBytes bounds the messages above 8 KiB of all clients that are being received,
-	// or, of dialects, are not answered yet. With authentication principals have equal parts of
+	// or, of a Room, are not answered yet. With authentication principals have equal parts of
 	// three quarters of it. More messages wait unread, also those of a principal that has its
 	// part. 0: 64 MiB. At least the longest message.
 	MaxReceiveBytes int64

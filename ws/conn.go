@@ -54,7 +54,7 @@ type conn struct {
 
 	claiming atomic.Pointer[chan struct{}] // closed when a close is begun, while the read goroutine waits to receive; nil: it does not
 
-	dialect *dialectConn // nil: it speaks the protocol of nonces
+	speaker Speaker // of a Room; nil: it speaks the protocol of nonces
 
 	lines *lines // made by the read goroutine with the first request that needs a lock
 
@@ -328,8 +328,8 @@ func (c *conn) remote() string { return c.transport.RemoteAddr().String() }
 // has not closed yet is still listened to, so that it can read the close frame.
 func (c *conn) end() {
 	c.gone.Store(true)
-	if c.dialect != nil {
-		c.dialect.end(errPeerGone) // as far as what it has under way may be cut off
+	if c.speaker != nil {
+		c.speaker.Leave()
 	}
 	c.closeSubscriptions()
 	switch {

@@ -24,15 +24,14 @@
 // The Server owns all goroutines of the package: of each connection one
 // that waits for bytes, from the upgrade until its socket is closed, and one that reads
 // while there are any; one that pings all connections; one for each
-// call of a dialect under way, at most MaxInflight for a connection; one for each
-// signer of a connection whose line moves; one for each call of a POST. Drain closes
-// the connections in order and serves meanwhile; Stop ends everything and waits. The
-// HTTP handler itself returns after the upgrade, so that net/http frees its memory.
+// call of a Room under way, at most MaxInflight for a connection; one for each
+// signer of a connection whose line moves. Drain closes the connections in order and serves
+// meanwhile; Stop ends everything and waits. The HTTP handler itself returns after the
+// upgrade, so that net/http frees its memory.
 //
 // Each lock is a field mu that says what it guards. No lock is held during I/O. No
-// lock is held while another is taken, with two exceptions: under that of the pre-auth
-// limiter the locks of addresses are taken, and under that of a stream those of the
-// connection's queue and of the encode pool, so that its events keep their order.
+// lock is held while another is taken, with one exception: under that of the pre-auth
+// limiter the locks of addresses are taken.
 //
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
 // (a request), reservation.go, batch.go. Then, group by group:
@@ -44,8 +43,8 @@
 //     subscription.go (events)
 //   - waiting: line.go (the order of a signer's requests), sight.go (for a chain), guard.go
 //     (for a lock)
-//   - dialects: dialect.go, dialect_conn.go (on a WebSocket), post.go (by POST), call.go,
-//     stream.go
+//   - other protocols: protocol.go (a Room on connections, and its callers), posted.go (by POST);
+//     package relay serves one
 //   - the end: registry.go (the open connections, their pings and silence), watch.go (timeouts
 //     and floods), drain.go (Drain and Stop)
 //   - numbers: metrics.go (counters), gauges.go

@@ -192,14 +192,6 @@ func clipTo(s string, maxBytes int) string {
 	return s
 }
 
-// written is at least how many bytes a text has in JSON.
-func written(s string) (n int) {
-	for _, r := range s {
-		n += writtenRune(r)
-	}
-	return n
-}
-
 func writtenRune(r rune) int {
 	switch {
 	case r < ' ' || r == utf8.RuneError:

@@ -129,7 +129,7 @@ func (ls *lines) next(l *line) (first *request, empty bool) {
 	return first, false
 }
 
-// awaitLines returns when nobody waits in a line any more, and no call of a dialect is
+// awaitLines returns when nobody waits in a line any more, and no call of a Room is
 // under way. No connection is left, so none is begun.
 func (s *Server) awaitLines(ctx context.Context) error {
 	gone := make(chan struct{})

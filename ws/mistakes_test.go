@@ -2,7 +2,6 @@ package ws
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,26 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"noncegate/internal/access"
-	"noncegate/internal/access/audit"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
-
-func TestAMistakeAtTheEndOfAStreamEndsNothingElse(t *testing.T) {
-	p, g, at := speaking(t)
-	c, other := at.dial(), at.dial()
-	for _, method := range []string{"watch", "trip", "watch", "watch"} {
-		c.call("1", method, `[]`)
-	}
-	must(t, c.conn.Close())
-	wait.Until(t, "the end of the other streams", func() bool { return p.ended.Load() == 3 })
-	wait.Until(t, "the end of the connection", func() bool { return g.srv.conns.len() == 1 })
-	if n := g.srv.Panics(); n != 1 {
-		t.Errorf("%d panics counted, want 1", n)
-	}
-	other.ask("1", "say", `[]`)
-}
 
 // slowDoor is an Authenticator that takes its time.
 type slowDoor struct {
@@ -176,62 +159,4 @@ func TestAWrongSettingLeavesNoMetricsBehind(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, s.Stop(ctx))
-}
-
-// talker answers wait as a parrot does, and everything else at length.
-type talker struct {
-	longWinded
-	parrot *parrot
-}
-
-func (d talker) Answer(ctx context.Context, c *Call) Answer {
-	if c.Method == "wait" {
-		return d.parrot.Answer(ctx, c)
-	}
-	return d.longWinded.Answer(ctx, c)
-}
-
-// An array waits for its last answer. Meanwhile those that had no room take none.
-func TestAnAnswerWithoutRoomIsNotCountedAmongThoseThatWait(t *testing.T) {
-	p := newParrot()
-	g := startGateway(t)
-	d := g.dialect(talker{parrot: p})
-	c := g.speakOf(d).dial()
-	const calls = 12 // of which two have room
-	c.send("[" + strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"talk"},`, calls) + `{"jsonrpc":"2.0","id":2,"method":"wait"}]`)
-	wait.Until(t, "all answers but one", func() bool { return p.waiting.Load() == 1 && d.class.inflight.Used() == 1 })
-	if waits, limit := d.waiting.Used(), d.class.writer.Marks.Max; waits == 0 || int64(waits) > limit {
-		t.Errorf("%d bytes of answers wait, of at most %d that a connection may have", waits, limit)
-	}
-	close(p.let)
-	if answers := c.batch(); len(answers) != calls+1 {
-		t.Errorf("%d answers", len(answers))
-	}
-}
-
-func TestACallHasOneStream(t *testing.T) {
-	p, g, at := speaking(t)
-	c := at.dial()
-	c.askRefused("1", "twice", `[]`, "internal")
-	if n := p.ended.Load(); n != 1 {
-		t.Errorf("%d streams have ended, want the first", n)
-	}
-	if g.anyConn().subscribed() {
-		t.Error("a stream is left")
-	}
-}
-
-func TestAMistakeBehindTheAnswerOfACallEndsItsConnectionOnly(t *testing.T) {
-	log, err := audit.New(slog.DiscardHandler, audit.Config{Level: audit.All, Queue: 100, LoginsRefused: 1, CallsRefused: 1})
-	must(t, err)
-	g := startGateway(t, func(s *setup) { s.ws.Audit = log })
-	t.Cleanup(func() { check(t, log.Stop(context.Background())) })
-	at := g.speak(newParrot())
-	other, c := at.dial(), at.dial()
-	c.ask("1", "blunder", `[]`)
-	c.wantClosed(wire.CloseInternal)
-	other.ask("1", "say", `[]`)
-	if n := g.srv.Panics(); n != 1 {
-		t.Errorf("%d panics counted, want 1", n)
-	}
 }

@@ -113,7 +113,7 @@ func (d *preAuthLimiter) depart(c net.Conn) {
 // socketKey is the key of a request's socket in its context.
 type socketKey struct{}
 
-// ConnContext is for the http.Server that serves the handler of a dialect, as ConnState
+// ConnContext is for the http.Server that serves a Room, as ConnState
 // is: requests know their sockets by it.
 func (s *Server) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, socketKey{}, c)

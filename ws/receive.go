@@ -20,7 +20,7 @@ const (
 	buffered = readBufferBytes
 )
 
-// receiving counts the bytes of messages that clients are sending and, of those of dialects,
+// receiving counts the bytes of messages that clients are sending and, of those of a Room,
 // that are not answered yet. What is too much waits unread, so that half a message costs
 // little memory, and what one principal sends none of the others'.
 type receiving struct{ shares *fairness.Shares }

@@ -5,13 +5,11 @@ import (
 	"bytes"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -129,47 +127,6 @@ func TestAMessageThatWaitsUnreadTooLongEndsItsConnection(t *testing.T) {
 	g.awaitReceiving(0, 0, 0)
 }
 
-// What a dialect is asked keeps its bytes until it is answered.
-func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
-	p, g, at := speaking(t, receiveBytes, letIn("ada"))
-	c := at.as("ada")
-	params := `["` + strings.Repeat("x", 30<<10) + `"]`
-	c.send(`[{"jsonrpc":"2.0","id":"1","method":"wait","params":` + params + `},{"jsonrpc":"2.0","id":"2","method":"say","params":["x"]}]`)
-	wait.Until(t, "the call", func() bool { return p.waiting.Load() == 1 })
-	if taken := g.srv.receiving.shares.Taken(); taken < 30<<10 || taken > 31<<10 {
-		t.Errorf("%d bytes are counted for a call of 30 KiB that waits", taken)
-	}
-	close(p.let)
-	if n := len(c.batch()); n != 2 {
-		t.Errorf("%d answers", n)
-	}
-	g.awaitReceiving(0, 0, 0)
-}
-
-func TestHalfBodiesOfOnePrincipalLeaveRoomForOthers(t *testing.T) {
-	_, g, at := speaking(t, receiveBytes, letIn("hostile", "worker"))
-	body := `{"jsonrpc":"2.0","id":"1","method":"say","params":["` + strings.Repeat("x", 60<<10) + `"]}`
-	r, err := http.NewRequest(http.MethodPost, "http://"+at.address, strings.NewReader(body))
-	must(t, err)
-	r.Header = inprocess.As("hostile")
-	var wire bytes.Buffer
-	must(t, r.Write(&wire))
-	for range 12 {
-		conn, err := net.Dial("tcp", at.address)
-		must(t, err)
-		defer conn.Close()
-		_, err = conn.Write(wire.Bytes()[:wire.Len()/2])
-		must(t, err)
-	}
-	most := (384 << 10) / int64(len(body))
-	g.awaitReceiving(most, int64(len(body)), 12-int(most))
-	for range 3 {
-		if response, _ := at.postAs("worker", body); response.StatusCode != http.StatusOK {
-			t.Errorf("the other principal is answered %s", response.Status)
-		}
-	}
-}
-
 func TestReceiveTakesLittleMoreMemoryThanCame(t *testing.T) {
 	const size = 2 << 20
 	claims := 0
@@ -186,29 +143,5 @@ func TestReceiveTakesLittleMoreMemoryThanCame(t *testing.T) {
 	}
 	if _, err := read(300<<10, 200<<10); err == nil {
 		t.Error("more than was claimed was taken")
-	}
-}
-
-func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
-	p, g, at := speaking(t, letIn("hostile", "worker"), func(s *setup) { s.ws.MaxBatch = 10 }) // with 100 slots
-	hostile := at.as("hostile")
-	for i := range 75 {
-		hostile.request(fmt.Sprint(i), "wait", "[]")
-	}
-	wait.Until(t, "the slow calls", func() bool { return p.waiting.Load() == 75 })
-	second := at.as("hostile")
-	if r := second.askRefused("x", "say", `["x"]`, "server_busy"); !strings.Contains(show(r), `"stage":"quota"`) {
-		t.Errorf("beyond its share: %v", r)
-	}
-	worker := at.as("worker")
-	worker.ask("1", "say", `["x"]`)
-	array := strings.Repeat(`,{"jsonrpc":"2.0","id":"1","method":"say","params":["x"]}`, g.srv.cfg.MaxBatch)[1:]
-	worker.send("[" + array + "]")
-	if n := len(worker.batch()); n != g.srv.cfg.MaxBatch {
-		t.Errorf("%d answers to an array of %d", n, g.srv.cfg.MaxBatch)
-	}
-	close(p.let)
-	for range 75 {
-		hostile.reply()
 	}
 }

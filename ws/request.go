@@ -38,8 +38,9 @@ type request struct {
 	act    func() (any, *wire.Error)
 	result any // of act
 
-	call *Call // of a dialect; nil: none
-	held int   // bytes of waiting answers that its own holds
+	call     Call     // of a Room; nil: none
+	told     bool     // the call is told by OnWritten
+	received *receipt // of the frame of a call
 
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
 	undecided int         // what it waits for in line: its lock, its chain; guarded by lines.mu
@@ -91,22 +92,22 @@ func (c *conn) newRequest(call *wire.Call) *request {
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 	m, known := c.srv.endpoints[call.Method]
 	switch {
-	case c.dialect != nil:
+	case c.speaker != nil:
 		m = c.srv.elsewhere
 	case !known:
 		m = c.srv.nowhere
 	}
 	m.asked.Inc()
 	r.method = m.method
-	if len(call.ID) > maxIDBytes {
+	if err := ErrOfID(call.ID); err != nil {
 		r.id = append(r.id[:0], "null"...)
-		return errLongID()
+		return err
 	}
 	if call.Err != nil {
 		return call.Err
 	}
-	if c.dialect != nil {
-		r.call = c.dialect.callOf(c, call)
+	if c.speaker != nil {
+		r.call, r.received = c.speaker.Take(call), c.receipt.keep()
 		return nil
 	}
 	if !known {
@@ -124,12 +125,6 @@ func noSuchMethod(name string) *wire.Error {
 		return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s; did you mean %s?", said, meant)
 	}
 	return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s", said)
-}
-
-// errLongID refuses what has an id that is not echoed.
-func errLongID() *wire.Error {
-	return with(wire.Errorf(wire.CodeInvalidRequest, "id: must be at most %d bytes", maxIDBytes),
-		wire.ErrorData{Field: "id"})
 }
 
 // answerBytes is the worst case of the answer, 0 for a notification.
@@ -152,7 +147,7 @@ func (r *request) writes() bool { return r.op.Kind.Writes() }
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
 	if r.err == nil && r.call != nil {
-		r.conn.dialect.begin(r)
+		r.call.Start(r)
 		return
 	}
 	if r.err == nil && r.act == nil {
@@ -296,7 +291,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 		return r.appendError(dst, errorOf(r.op.Err, r.op.Signer, r.op.Count)), nil
 	}
 	if r.call != nil {
-		return r.call.answer.append(dst, r.id), nil
+		return r.call.Append(dst, r.id), nil
 	}
 	if r.act != nil {
 		return wire.AppendResult(dst, r.id, r.result)
@@ -323,30 +318,26 @@ func (r *request) errorReply() []byte {
 // about implements addressed.
 func (r *request) about() (method string, to *conn) {
 	if r.call != nil {
-		return r.call.Method, r.conn
+		return r.call.Method(), r.conn
 	}
 	return r.method.name, r.conn
 }
 
-// OnWritten implements writer.Written: the bytes of a long answer are counted until they were
-// written.
+// OnWritten implements writer.Written.
 func (r *request) OnWritten() func() {
-	if r.held == 0 {
+	if r.call == nil {
 		return nil
 	}
-	of, c, held := r.call.of, r.conn, int64(r.held)
-	r.held = 0
-	return func() { of.unhold(c.dialect.long, c.asker, held) }
+	r.told = true
+	return r.call.Written
 }
 
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
-	if r.held > 0 {
-		r.call.of.unhold(r.conn.dialect.long, r.conn.asker, int64(r.held))
+	if r.call != nil && !r.told {
+		r.call.Written()
 	}
-	if r.call != nil {
-		r.call.bytes.drop()
-	}
+	r.received.drop()
 	*r = request{id: r.id[:0], sight: r.sight, done: r.done}
 	requests.Put(r)
 }

@@ -48,7 +48,7 @@ type Server struct {
 	upgrader  websocket.Upgrader
 	endpoints map[string]endpoint // by method; never written after New
 	nowhere   endpoint            // of all other methods; nothing to run
-	elsewhere endpoint            // of all methods of dialects
+	elsewhere endpoint            // of all methods of Rooms
 	conns     *registry
 	clients   class
 	nodes     class
@@ -70,7 +70,7 @@ type Server struct {
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
-	lined     sync.WaitGroup // the lines of all connections, the calls of dialects, and reads that may ask the owner of their signer
+	lined     sync.WaitGroup // the lines of all connections, the calls of Rooms, and reads that may ask the owner of their signer
 
 	sights    context.Context // ends when nobody waits for a chain any more; of life
 	endSights context.CancelFunc
@@ -152,9 +152,9 @@ func (s *Server) panicked(what, remote string, v any, more ...any) {
 // 403 or 421.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r, nil) }
 
-// open is ServeHTTP for connections of a dialect, or of none. Another node has no use for
-// a dialect.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, t *dialect) {
+// open is ServeHTTP for connections of a Room, or of none. Another node has no use for
+// a Room.
+func (s *Server) open(w http.ResponseWriter, r *http.Request, t *Room) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		s.refusePlain(w)
 		return
@@ -230,7 +230,7 @@ func (s *Server) met(g *identity) {
 }
 
 // upgrade makes a connection of a request whose slot is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *dialect) {
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *Room) {
 	h, began := &socket.Hijacker{ResponseWriter: w}, time.Now()
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
@@ -272,9 +272,9 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// newConn makes a connection of a client, with a dialect or without, or with its id of
+// newConn makes a connection of a client, of a Room or not, or with its id of
 // another node.
-func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, node string, g identity, d *dialect) *conn {
+func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, node string, g identity, d *Room) *conn {
 	now := time.Now()
 	c := &conn{
 		srv: s, class: &s.clients, ws: ws, transport: t, identity: g,
@@ -284,7 +284,8 @@ func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, node string, g iden
 		c.class, c.peer = &s.nodes, newPeer(node)
 	}
 	if d != nil {
-		c.class, c.dialect = &d.class, newDialectConn(s.life, d)
+		c.class = &d.class
+		c.speaker = d.protocol.Join(&Visitor{identity: g, srv: s, address: ws.RemoteAddr().String(), conn: c, gone: c.gone.Load})
 	}
 	c.watch = newWatch(now)
 	c.asker = c.identity.asker()

@@ -14,28 +14,19 @@ import (
 )
 
 // subscription is one subscription of a connection, to what is committed or to what a
-// dialect tells (Stream).
+// Protocol tells.
 type subscription struct {
 	id     string // "0x" and 32 hexadecimal digits, random
 	conn   *conn
 	method string // of its notifications
 	names  int    // how many signers it names
-	feed   feed
-	// write is wire.AppendSubscription, or what writes the notifications of a dialect.
+	feed   Feed
+	// write is wire.AppendSubscription, or what writes the notifications of a Protocol.
 	write func(dst []byte, method, id string, event []byte, missed int64) []byte
 }
 
-// feed is where the events of a subscription come from: the hub, or a dialect. It offers
-// them to the subscription.
-type feed interface {
-	Announce()             // the reply that names the subscription is about to be queued
-	Start()                // it is queued: no event can overtake it
-	Close() (missed int64) // missed are events of which the subscriber was not told
-}
-
 var (
-	_ feed              = (*events.Subscription)(nil)
-	_ feed              = (*stream)(nil)
+	_ Feed              = (*events.Subscription)(nil)
 	_ events.Subscriber = (*subscription)(nil)
 	_ events.Selective  = (*subscription)(nil)
 )
@@ -54,7 +45,7 @@ func (c *conn) addSubscription(s *subscription) *wire.Error {
 	}
 	switch limit := c.srv.cfg.MaxSubscriptions; {
 	case c.noSubs:
-		return errCallEnded()
+		return ErrEnded()
 	case len(c.subs) >= limit:
 		return wire.Errorf(wire.CodeInvalidRequest, "a connection may have at most %d subscriptions", limit)
 	case names > connectionNames:

@@ -9,9 +9,9 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum/address"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // count answers eth_getTransactionCount. A client that has a right on the signer is told as
@@ -19,11 +19,11 @@ import (
 //
 // It is an ordered call, so that a count right behind a transaction knows of it; nothing waits
 // for a count.
-func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) count(ctx context.Context, c *relay.Call) relay.Answer {
 	c.Pass()
 	list, err := elements(c.Params, 0, 8)
 	if err != nil {
-		return ws.Answer{Err: err}
+		return relay.Answer{Err: err}
 	}
 	account, ours := pendingOf(list)
 	if !ours {
@@ -34,17 +34,17 @@ func (e *Endpoint) count(ctx context.Context, c *ws.Call) ws.Answer {
 		return e.pass(ctx, c)
 	}
 	if err := c.Charge(signer, true); err != nil {
-		return ws.Answer{Err: err}
+		return relay.Answer{Err: err}
 	}
 	n, err := e.next(ctx, c, signer, account)
 	if err != nil {
-		return ws.Answer{Err: err}
+		return relay.Answer{Err: err}
 	}
 	return result(quantity(uint64(n)))
 }
 
 // mayKnow reports whether the client has a right on the signer.
-func mayKnow(c *ws.Call, signer string) bool {
+func mayKnow(c *relay.Call, signer string) bool {
 	for _, right := range []access.Right{access.RightAllocate, access.RightMark, access.RightMarkAny, access.RightRead} {
 		if c.May(right, signer) {
 			return true
@@ -69,7 +69,7 @@ func pendingOf(list []json.RawMessage) (account string, ok bool) {
 
 // next is what a wallet is to sign with now: what the gateway would hand out, or a lower nonce
 // that the wallet has and whose transaction the nodes refused, so that no other fills it.
-func (e *Endpoint) next(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
+func (e *Endpoint) next(ctx context.Context, c *relay.Call, signer, account string) (int64, *wire.Error) {
 	free, err := e.free(ctx, c, signer, account)
 	if err != nil {
 		return 0, err
@@ -106,7 +106,7 @@ func refusedBelow(sent []nonce.Sent, below int64) (list []int64) {
 
 // isHole reports whether the caller has the nonce of a row, and nodes refused what is recorded
 // for it.
-func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
+func isHole(c *relay.Call, sent []nonce.Sent, row *nonce.Row) bool {
 	caller := nonce.Request{Principal: c.Principal()}
 	if row.Status == nonce.Released || !caller.MayMark(*row) {
 		return false
@@ -121,7 +121,7 @@ func isHole(c *ws.Call, sent []nonce.Sent, row *nonce.Row) bool {
 // free is what the gateway would hand out now: the lowest nonce that was given back and
 // that the chain has not used, or the one after all. It is read from the store, whichever
 // node owns the signer. One that was not used here yet begins at what the nodes say.
-func (e *Endpoint) free(ctx context.Context, c *ws.Call, signer, account string) (int64, *wire.Error) {
+func (e *Endpoint) free(ctx context.Context, c *relay.Call, signer, account string) (int64, *wire.Error) {
 	status, err := c.Do(&nonce.Request{Kind: nonce.KindStatus, Signer: signer})
 	if err != nil {
 		return 0, err

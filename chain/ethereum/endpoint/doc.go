@@ -1,5 +1,5 @@
 // Package endpoint speaks the JSON-RPC of an Ethereum node to wallet back ends that
-// change nothing but their URL. It is a dialect of package ws.
+// change nothing but their URL. Package relay serves it.
 //
 // Reads are passed on to the nodes, if they are on the list in methods.yaml. Two methods
 // know of holds: the pending count of an account is the nonce that the gateway would hand

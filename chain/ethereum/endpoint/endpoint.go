@@ -17,9 +17,9 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // Nodes are the nodes of a chain, as ethereum.Client has them.
@@ -107,7 +107,7 @@ func (c *Config) complete() {
 	c.MaxFilterBytes = cmp.Or(c.MaxFilterBytes, 64<<20)
 }
 
-// Endpoint answers for one chain. It is a ws.Dialect.
+// Endpoint answers for one chain. It is a relay.Handler.
 type Endpoint struct {
 	nodes   Nodes
 	chains  Chains
@@ -127,7 +127,7 @@ type Endpoint struct {
 	offering
 }
 
-var _ ws.Dialect = (*Endpoint)(nil)
+var _ relay.Handler = (*Endpoint)(nil)
 
 // New makes the endpoint of a chain. It ends with the ws.Server that serves it, and must
 // not outlive nodes.
@@ -156,26 +156,26 @@ func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Co
 // Path is where the endpoint of the chain is to be served.
 func (e *Endpoint) Path() string { return Prefix + strconv.FormatUint(e.chainID, 10) }
 
-// Ordered implements ws.Dialect.
+// Ordered implements relay.Handler.
 func (e *Endpoint) Ordered(method string) bool {
 	return method == methodSend || method == methodSendSync || method == methodCount
 }
 
-// Answer implements ws.Dialect.
-func (e *Endpoint) Answer(ctx context.Context, c *ws.Call) ws.Answer {
+// Answer implements relay.Handler.
+func (e *Endpoint) Answer(ctx context.Context, c *relay.Call) relay.Answer {
 	a := e.answer(ethereum.ForPrincipal(ctx, c.Principal()), c)
 	e.metrics.answered(c.Method, &a)
 	return a
 }
 
-func (e *Endpoint) answer(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) answer(ctx context.Context, c *relay.Call) relay.Answer {
 	switch c.Method {
 	case methodChainID:
 		return result(quantity(e.chainID))
 	case methodVersion:
 		return result(strconv.FormatUint(e.chainID, 10))
 	case methodAccounts:
-		return ws.Answer{Result: []byte("[]")}
+		return relay.Answer{Result: []byte("[]")}
 	case methodCount:
 		return e.count(ctx, c)
 	case methodSend:
@@ -190,11 +190,11 @@ func (e *Endpoint) answer(ctx context.Context, c *ws.Call) ws.Answer {
 	if e.methods.pass[c.Method] {
 		return e.pass(ctx, c)
 	}
-	return ws.Answer{Err: e.noMethod(c.Method)}
+	return relay.Answer{Err: e.noMethod(c.Method)}
 }
 
 // mayRead refuses a client that may not read through the nodes of the chain.
-func (e *Endpoint) mayRead(c *ws.Call) *wire.Error {
+func (e *Endpoint) mayRead(c *relay.Call) *wire.Error {
 	if c.May(access.RightChain, access.ChainOf(e.nodes.ID())) {
 		return nil
 	}
@@ -206,16 +206,16 @@ func (e *Endpoint) mayRead(c *ws.Call) *wire.Error {
 }
 
 // pass asks a node what the client asks.
-func (e *Endpoint) pass(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) pass(ctx context.Context, c *relay.Call) relay.Answer {
 	params, err := array(c.Params)
 	if err != nil {
-		return ws.Answer{Err: err}
+		return relay.Answer{Err: err}
 	}
 	if err := e.mayRead(c); err != nil {
-		return ws.Answer{Err: err}
+		return relay.Answer{Err: err}
 	}
 	if c.Method == methodLogs && noBlocks(params) {
-		return ws.Answer{Result: []byte("[]")}
+		return relay.Answer{Result: []byte("[]")}
 	}
 	return e.ask(ctx, c.Method, params)
 }
@@ -234,7 +234,7 @@ func noBlocks(params []byte) bool {
 }
 
 // ask asks a node.
-func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Answer {
+func (e *Endpoint) ask(ctx context.Context, method string, params []byte) relay.Answer {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var got json.RawMessage
@@ -246,15 +246,15 @@ func (e *Endpoint) ask(ctx context.Context, method string, params []byte) ws.Ans
 	if err != nil || refusal != nil {
 		return unanswered(refusal, err)
 	}
-	return ws.Answer{Result: got}
+	return relay.Answer{Result: got}
 }
 
 // unanswered is the answer where a node refused, or none could be asked.
-func unanswered(refusal *ethereum.RPCError, err error) ws.Answer {
+func unanswered(refusal *ethereum.RPCError, err error) relay.Answer {
 	if err != nil {
-		return ws.Answer{Err: errOfNodes(err)}
+		return relay.Answer{Err: errOfNodes(err)}
 	}
-	return ws.Answer{Foreign: &ws.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
+	return relay.Answer{Foreign: &relay.Foreign{Code: refusal.Code, Message: refusal.Message, Data: refusal.Data}}
 }
 
 // nodesPause is how long nodes that could not be asked are left alone.
@@ -272,7 +272,7 @@ func (e *Endpoint) patiently(ctx context.Context, ask func() error) error {
 }
 
 // result is an answer that is a string.
-func result(text string) ws.Answer { return ws.Answer{Result: strconv.AppendQuote(nil, text)} }
+func result(text string) relay.Answer { return relay.Answer{Result: strconv.AppendQuote(nil, text)} }
 
 // quantity writes a number as Ethereum does.
 func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }

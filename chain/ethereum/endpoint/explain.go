@@ -5,13 +5,13 @@ import (
 	"strings"
 
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // rowOf reads what is known of one nonce.
-func rowOf(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
+func rowOf(c *relay.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
 	r, err := c.Do(&nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
 	if err != nil {
 		return nonce.Row{}, false, err
@@ -23,7 +23,7 @@ func rowOf(c *ws.Call, signer string, n int64) (row nonce.Row, there bool, err *
 }
 
 // refused is the answer of a transaction that was not recorded, and so given to no node.
-func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
+func (s *sending) refused(ctx context.Context, err *wire.Error) relay.Answer {
 	decided := err.Code == wire.CodeConflict || err.Code == wire.CodeForbidden
 	if a, tried := s.triedBefore(); decided && tried {
 		return a
@@ -32,27 +32,27 @@ func (s *sending) refused(ctx context.Context, err *wire.Error) ws.Answer {
 	if out.Code == wire.CodeHoldLimit && out.Data.Cause == wire.CauseWindow {
 		s.line.toldWindow(s.tx.Nonce)
 	}
-	return ws.Answer{Err: s.failed(out)}
+	return relay.Answer{Err: s.failed(out)}
 }
 
 // triedBefore is the answer of a transaction that is refused now and may be on its way since an
 // earlier try: a client that is told to sign another one would pay twice. tried: it was.
-func (s *sending) triedBefore() (a ws.Answer, tried bool) {
+func (s *sending) triedBefore() (a relay.Answer, tried bool) {
 	row, there, err := rowOf(s.call, s.signer, s.tx.Nonce)
 	recorded := err == nil && there && (row.TxHash == s.tx.Hash || row.Replaced.Contains(s.tx.Hash))
 	if s.was != nonce.SentOpen && s.was != nonce.SentTaken && !recorded {
-		return ws.Answer{}, false
+		return relay.Answer{}, false
 	}
 	switch s.whoUsed() {
 	case usedByThis:
 		return s.taken(), true
 	case usedByOther:
-		return ws.Answer{}, false // it can never be executed
+		return relay.Answer{}, false // it can never be executed
 	}
 	if s.was == nonce.SentTaken {
 		return s.taken(), true
 	}
-	return ws.Answer{Err: s.failed(s.about(errTriedBefore(s.tx.Hash.String())))}, true
+	return relay.Answer{Err: s.failed(s.about(errTriedBefore(s.tx.Hash.String())))}, true
 }
 
 // errTriedBefore refuses to offer a transaction again that may be on its way.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"noncegate/chain/ethereum/rawtx"
+	"noncegate/internal/relay"
 	"noncegate/ws"
 )
 
@@ -17,23 +18,22 @@ const Prefix = "/eth/"
 // so many requests in flight: a frame may hold the largest transaction that is decoded, an
 // answer is as large as a node's may be, and the calls that wait for nodes have slots of
 // their own.
-func Bounds(inflight int) ws.DialectConfig {
+func Bounds(inflight int) relay.Config {
 	const maxInflight = 1024
-	return ws.DialectConfig{
+	return relay.Config{MaxWaitingBytes: 256 << 20, RoomConfig: ws.RoomConfig{
 		MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 4*inflight),
-		MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10,
-		MaxAnswerBytes:  16<<20 + 64<<10, MaxWaitingBytes: 256 << 20,
-	}
+		MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10, MaxAnswerBytes: 16<<20 + 64<<10,
+	}}
 }
 
 // Handler serves endpoints on connections and requests of a ws.Server, each on its Path,
 // and says of all other paths below Prefix what there is. An error names the bound that
 // is wrong.
-func Handler(server *ws.Server, bounds ws.DialectConfig, endpoints ...*Endpoint) (http.Handler, error) {
+func Handler(server *ws.Server, bounds relay.Config, endpoints ...*Endpoint) (http.Handler, error) {
 	mux := http.NewServeMux()
 	var paths []string
 	for _, e := range endpoints {
-		h, err := server.Dialect(e, bounds)
+		h, err := relay.New(server, e, bounds)
 		if err != nil {
 			return nil, fmt.Errorf("the Ethereum endpoint %s: %w", e.Path(), err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
 	"noncegate/test/lab/inprocess"
@@ -38,7 +39,7 @@ var must, check = inprocess.Must, inprocess.Check
 type setup struct {
 	inprocess.Config
 	endpoint Config
-	bounds   ws.DialectConfig
+	bounds   relay.Config
 	ws       ws.Config
 	chain    chain.Config
 }
@@ -48,8 +49,9 @@ func defaults() setup {
 		Config: inprocess.Defaults(),
 		endpoint: Config{Take: true, OrderWait: patience, OfferAgain: time.Millisecond, ReceiptEvery: time.Millisecond,
 			NodesWait: time.Nanosecond},
-		bounds: ws.DialectConfig{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20,
-			MaxWaitingBytes: 16 << 20},
+		bounds: relay.Config{MaxWaitingBytes: 16 << 20, RoomConfig: ws.RoomConfig{
+			MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20,
+		}},
 		ws: ws.Config{
 			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,

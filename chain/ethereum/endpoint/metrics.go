@@ -5,8 +5,8 @@ import (
 
 	"noncegate/chain"
 	figures "noncegate/internal/metrics"
+	"noncegate/internal/relay"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // counters are what an Endpoint counts, with the chain as a label: chains are settings,
@@ -76,7 +76,7 @@ func newMetrics(id string, known []string, subscriptions func() int, reg prometh
 	return m
 }
 
-func (m *counters) answered(method string, a *ws.Answer) {
+func (m *counters) answered(method string, a *relay.Answer) {
 	if !m.known[method] {
 		method = otherMethod
 	}

@@ -12,20 +12,20 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // send answers eth_sendRawTransaction.
-func (e *Endpoint) send(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) send(ctx context.Context, c *relay.Call) relay.Answer {
 	list, bad := elements(c.Params, 1, 1)
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	s, bad := e.sending(c, list[0])
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	return s.run(ctx)
 }
@@ -33,7 +33,7 @@ func (e *Endpoint) send(ctx context.Context, c *ws.Call) ws.Answer {
 // sending is one transaction on its way. It belongs to the goroutine of its call.
 type sending struct {
 	e      *Endpoint
-	call   *ws.Call
+	call   *relay.Call
 	raw    []byte
 	tx     chain.Tx
 	signer string
@@ -47,7 +47,7 @@ type sending struct {
 }
 
 // sending decodes a transaction and looks whether the client may send it.
-func (e *Endpoint) sending(c *ws.Call, param []byte) (*sending, *wire.Error) {
+func (e *Endpoint) sending(c *relay.Call, param []byte) (*sending, *wire.Error) {
 	spelled, ok := text(param)
 	if !ok {
 		return nil, invalid("transaction", "must be a string")
@@ -84,19 +84,19 @@ func (e *Endpoint) elsewhere(err error) string {
 
 // run keeps the transaction, records it, gives it to the nodes, and follows what they say. Once
 // it is recorded all is done, whether the client still waits for it or not.
-func (s *sending) run(ctx context.Context) ws.Answer {
+func (s *sending) run(ctx context.Context) relay.Answer {
 	s.line = s.e.lines.enter(s.signer)
 	defer s.e.lines.leave(s.line)
 	if !s.line.begin(ctx, s.tx, s.call.Pass) {
-		return ws.Answer{Err: s.failed(errGone())}
+		return relay.Answer{Err: s.failed(errGone())}
 	}
 	defer s.line.end(s.tx)
 	s.awaitChain(ctx)
 	if err := s.authorized(ctx); err != nil {
-		return ws.Answer{Err: s.failed(err)}
+		return relay.Answer{Err: s.failed(err)}
 	}
 	if err := s.keep(ctx); err != nil {
-		return ws.Answer{Err: s.failed(err)}
+		return relay.Answer{Err: s.failed(err)}
 	}
 	if err := s.record(ctx); err != nil {
 		if err.Data.Outcome != wire.OutcomeUnknown { // else it is dropped when that is known
@@ -243,21 +243,21 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // sendSync answers eth_sendRawTransactionSync (EIP-7966): it sends, and waits for the
 // receipt.
-func (e *Endpoint) sendSync(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) sendSync(ctx context.Context, c *relay.Call) relay.Answer {
 	list, bad := elements(c.Params, 1, 2)
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	wait := receiptWait
 	if len(list) == 2 {
 		wait, bad = readWait(list[1])
 		if bad != nil {
-			return ws.Answer{Err: bad}
+			return relay.Answer{Err: bad}
 		}
 	}
 	s, bad := e.sending(c, list[0])
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	a := s.run(ctx)
 	if a.Result == nil {
@@ -291,21 +291,21 @@ const codeReceiptTimeout = 4
 // receipt asks for a receipt until there is one, or wait is over. What has been sent is
 // not undone by an error of these questions. All calls that wait for one transaction share the
 // questions of one of them; when that one ends, another one asks.
-func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Duration) ws.Answer {
+func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Duration) relay.Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoReceipt)
 	defer cancel()
 	for ctx.Err() == nil {
 		asked := e.receipts.DoChan(hash.String(), func() (any, error) { // which ends with ctx
 			a := e.ask(ctx, methodReceipt, []byte(`["`+hash.String()+`"]`))
 			if len(a.Result) == 0 || string(a.Result) == "null" {
-				a = ws.Answer{}
+				a = relay.Answer{}
 				pause(ctx, e.cfg.ReceiptEvery)
 			}
 			return a, nil
 		})
 		select {
 		case got := <-asked:
-			if a := got.Val.(ws.Answer); a.Result != nil {
+			if a := got.Val.(relay.Answer); a.Result != nil {
 				return a
 			}
 		case <-ctx.Done():
@@ -315,7 +315,7 @@ func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Durat
 	if !errors.Is(context.Cause(ctx), errNoReceipt) { // the gateway stops, or the client has gone
 		message = "The transaction was added to the transaction pool; the gateway does not wait for its receipt any longer"
 	}
-	return ws.Answer{Foreign: &ws.Foreign{Code: codeReceiptTimeout, Data: []byte(`"` + hash.String() + `"`), Message: message}}
+	return relay.Answer{Foreign: &relay.Foreign{Code: codeReceiptTimeout, Data: []byte(`"` + hash.String() + `"`), Message: message}}
 }
 
 var errNoReceipt = errors.New("there is no receipt yet")

@@ -10,13 +10,13 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // settle does what follows from the nodes' answer, and makes it the client's.
-func (s *sending) settle(v chain.Verdict) ws.Answer {
+func (s *sending) settle(v chain.Verdict) relay.Answer {
 	// A node that was not reached now may have it from a try before.
 	before := s.was == nonce.SentOpen || s.was == nonce.SentTaken || v.Before
 	if before && v.Unanswered && v.Class != chain.Used { // of a used nonce the nodes are asked by which first
@@ -37,23 +37,23 @@ func (s *sending) settle(v chain.Verdict) ws.Answer {
 		if s.was == nonce.SentOpen || s.was == nonce.SentTaken {
 			return s.taken() // the gateway has it, and offers it to the nodes until one answers
 		}
-		return ws.Answer{Err: errOnItsWay(v.Message)}
+		return relay.Answer{Err: errOnItsWay(v.Message)}
 	case chain.Taken:
 		s.takenByAnother(before)
 	case chain.NotReached:
 		s.notTaken(before, true, v.Message)
-		return ws.Answer{Err: errNotReached(v)}
+		return relay.Answer{Err: errNotReached(v)}
 	case chain.Free, chain.Refused:
 		s.notTaken(before, v.Class == chain.Free, v.Message)
 	}
-	return ws.Answer{Foreign: foreign(v)}
+	return relay.Answer{Foreign: foreign(v)}
 }
 
 // taken is the answer of a transaction that is on its way: its hash, or what a node says of one
 // whose hash it has told before.
-func (s *sending) taken() ws.Answer {
+func (s *sending) taken() relay.Answer {
 	if s.was == nonce.SentTaken || s.was == 0 && s.old {
-		return ws.Answer{Foreign: &ws.Foreign{Code: codeKnown, Message: "already known"}}
+		return relay.Answer{Foreign: &relay.Foreign{Code: codeKnown, Message: "already known"}}
 	}
 	return result(s.tx.Hash.String())
 }
@@ -63,8 +63,8 @@ const codeKnown = -32000
 
 // foreign passes on what a node said. Where waiting helps, and the node did not add anything of
 // its own, the client is told for how long.
-func foreign(v chain.Verdict) *ws.Foreign {
-	f := &ws.Foreign{Code: v.Code, Message: v.Message, Data: v.Data}
+func foreign(v chain.Verdict) *relay.Foreign {
+	f := &relay.Foreign{Code: v.Code, Message: v.Message, Data: v.Data}
 	if v.Later && len(f.Data) == 0 {
 		f.Data = []byte(`{"retryAfterMs":` + strconv.FormatInt(retryOf(v), 10) + `}`)
 	}
@@ -90,7 +90,7 @@ func errNotReached(v chain.Verdict) *wire.Error {
 
 // usedNonce settles a transaction whose nonce a block has used. Where one of several nodes says so,
 // and another may have the transaction, it is not settled. before: an earlier try may have left it there.
-func (s *sending) usedNonce(v chain.Verdict, before bool) ws.Answer {
+func (s *sending) usedNonce(v chain.Verdict, before bool) relay.Answer {
 	switch s.whoUsed() {
 	case usedByThis:
 		s.used()
@@ -103,10 +103,10 @@ func (s *sending) usedNonce(v chain.Verdict, before bool) ws.Answer {
 		if v.Disputed || before && v.Unanswered {
 			s.set(nonce.SentOpen, s.e.cfg.OfferAgain)
 			s.e.wake()
-			return ws.Answer{Err: errOnItsWay(v.Message)}
+			return relay.Answer{Err: errOnItsWay(v.Message)}
 		}
 	}
-	return ws.Answer{Foreign: foreign(v)}
+	return relay.Answer{Foreign: foreign(v)}
 }
 
 // notTaken settles a transaction that no node has. Without a try before the nonce goes back if it

@@ -11,36 +11,36 @@ import (
 
 	"noncegate/chain/ethereum"
 	"noncegate/internal/access"
+	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/wire"
-	"noncegate/ws"
 )
 
 // streams are the subscriptions that are passed on.
 var streams = []string{"newHeads", "logs", "newPendingTransactions"}
 
 // subscribe answers eth_subscribe.
-func (e *Endpoint) subscribe(ctx context.Context, c *ws.Call) ws.Answer {
+func (e *Endpoint) subscribe(ctx context.Context, c *relay.Call) relay.Answer {
 	list, bad := elements(c.Params, 1, 2)
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	if kind, ok := text(list[0]); !ok || !slices.Contains(streams, kind) {
-		return ws.Answer{Err: invalid("params[0]", `must be "newHeads", "logs" or "newPendingTransactions"`)}
+		return relay.Answer{Err: invalid("params[0]", `must be "newHeads", "logs" or "newPendingTransactions"`)}
 	}
 	if bad := e.mayRead(c); bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	m := &member{feeds: &e.feeds, principal: c.Principal(), may: c.MayLater()}
 	stream, bad := c.Open(notification, m.leave)
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	m.stream = stream
 	f, bad := e.feeds.join(ctx, m, c.Params)
 	switch {
 	case bad != nil:
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	case f.err != nil, f.refusal != nil:
 		return unanswered(f.refusal, f.err)
 	}
@@ -48,16 +48,16 @@ func (e *Endpoint) subscribe(ctx context.Context, c *ws.Call) ws.Answer {
 }
 
 // unsubscribe answers eth_unsubscribe.
-func (e *Endpoint) unsubscribe(c *ws.Call) ws.Answer {
+func (e *Endpoint) unsubscribe(c *relay.Call) relay.Answer {
 	list, bad := elements(c.Params, 1, 1)
 	if bad != nil {
-		return ws.Answer{Err: bad}
+		return relay.Answer{Err: bad}
 	}
 	id, _ := text(list[0])
 	if !c.Close(id) {
-		return ws.Answer{Err: wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")}
+		return relay.Answer{Err: wire.Errorf(wire.CodeNotFound, "this connection has no such subscription")}
 	}
-	return ws.Answer{Result: []byte("true")}
+	return relay.Answer{Result: []byte("true")}
 }
 
 // feeds are the subscriptions at nodes. Clients that want the same share one.
@@ -95,7 +95,7 @@ type member struct {
 	feeds     *feeds
 	principal nonce.Principal
 	may       func(right access.Right, signer string) bool
-	stream    ws.Stream
+	stream    relay.Stream
 	feed      *feed // guarded by feeds.mu; nil: none
 	left      bool  // guarded by feeds.mu
 }

@@ -1,16 +1,19 @@
-package ws
+package relay
 
 import (
 	"sync"
 
 	"noncegate/wire"
+	"noncegate/ws"
 )
 
-// stream is what feeds a subscription of a dialect: it keeps the events that come before
+// stream is what feeds a subscription: it keeps the events that come before
 // the reply.
 type stream struct {
-	of  *subscription
-	end func() // tells the dialect, once
+	of      *ws.Subscription
+	visitor *ws.Visitor
+	method  string
+	end     func() // tells the Handler, once
 
 	mu     sync.Mutex // guards what follows
 	live   bool
@@ -19,12 +22,12 @@ type stream struct {
 	missed int64    // events since the last one that was queued
 }
 
-// Stream is a subscription of a connection of a dialect. Its methods may be called from
+// Stream is a subscription of a connection. Its methods may be called from
 // any goroutine, also after its end.
 type Stream struct{ s *stream }
 
 // ID is its id, which the answer of the call that opened it must be.
-func (s Stream) ID() string { return s.s.of.id }
+func (s Stream) ID() string { return s.s.of.ID() }
 
 // earlyEvents bounds what is kept for a stream whose reply is not queued yet.
 const earlyEvents = 64
@@ -35,35 +38,32 @@ const earlyEvents = 64
 // Where Open fails, end is not called. A call may have one stream, because its answer names
 // one: to open another before Drop is a mistake of the programmer and panics.
 func (c *Call) Open(method string, end func()) (Stream, *wire.Error) {
-	if c.subscription != nil {
-		panic("ws: one stream a call")
+	if c.stream != nil {
+		panic("relay: one stream a call")
 	}
-	if c.who.conn == nil {
-		return Stream{}, wire.Errorf(wire.CodeMethodNotFound, "notifications not supported: subscriptions need a WebSocket")
-	}
-	s := &stream{of: &subscription{method: method, write: wire.AppendNotification}, end: end}
-	s.of.feed = s
-	if err := c.who.conn.addSubscription(s.of); err != nil {
+	s := &stream{visitor: c.Visitor, method: method, end: end}
+	of, err := c.Subscribe(method, s)
+	if err != nil {
 		return Stream{}, err
 	}
-	c.subscription = s.of
+	s.of, c.stream = of, s
 	return Stream{s}, nil
 }
 
 // Close ends a stream of the connection that asks. false: it has none of this id.
-func (c *Call) Close(id string) bool { return c.who.conn != nil && c.who.conn.removeSubscription(id) }
+func (c *Call) Close(id string) bool { return c.Unsubscribe(id) }
 
 // Drop ends the stream that this call has opened: its answer is an error.
 func (c *Call) Drop() {
-	if s := c.subscription; s != nil {
-		c.subscription = nil
-		c.Close(s.id)
+	if s := c.stream; s != nil {
+		c.stream = nil
+		c.Close(s.of.ID())
 	}
 }
 
 // Lost ends the connection of the stream: events of it are lost for good, and whoever
 // waits for them has to know.
-func (s Stream) Lost(why string) { s.s.of.conn.close(wire.CloseSubscriptionLost, why) }
+func (s Stream) Lost(why string) { s.s.of.Lost(why) }
 
 // Notify sends one event, which is JSON, may be shared, and must not be changed. It does
 // not block: a client that does not read misses events, and the next that it gets says
@@ -71,7 +71,7 @@ func (s Stream) Lost(why string) { s.s.of.conn.close(wire.CloseSubscriptionLost,
 func (s Stream) Notify(event []byte) { s.s.notify(event) }
 
 func (s *stream) notify(event []byte) {
-	if s.of.conn.expired.Load() != 0 {
+	if s.of.Muted() {
 		return
 	}
 	s.mu.Lock()
@@ -95,10 +95,10 @@ func (s *stream) sendLocked(event []byte) {
 	}
 }
 
-// Announce implements feed: what comes before Start is kept.
+// Announce implements ws.Feed: what comes before Start is kept.
 func (s *stream) Announce() {}
 
-// Start implements feed.
+// Start implements ws.Feed.
 func (s *stream) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *stream) Start() {
 	s.live, s.early = !s.over, nil
 }
 
-// Close implements feed. Whoever has missed something is gone.
+// Close implements ws.Feed. Whoever has missed something is gone.
 func (s *stream) Close() (missed int64) {
 	s.mu.Lock()
 	s.over, s.early = true, nil
@@ -120,13 +120,12 @@ func (s *stream) Close() (missed int64) {
 	return 0
 }
 
-// tellEnd tells the dialect. A mistake of its own there ends nothing else: the connection may
+// tellEnd tells the Handler. A mistake of its own there ends nothing else: the connection may
 // be ending, and the streams behind this one are to end as well.
 func (s *stream) tellEnd() {
 	defer func() {
 		if v := recover(); v != nil {
-			c := s.of.conn
-			c.srv.panicked("the end of a stream of a dialect", c.remote(), v, "method", clip(s.of.method))
+			s.visitor.Panicked("the end of a stream", v, s.method)
 		}
 	}()
 	s.end()

@@ -1,0 +1,376 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"noncegate/backpressure"
+	"noncegate/internal/access"
+	"noncegate/internal/access/audit"
+	"noncegate/nonce"
+	"noncegate/nonce/fairness"
+	"noncegate/wire"
+)
+
+// Protocol is JSON-RPC with other methods than those of nonces, on connections and POSTs of a path of
+// its own (Room). Whom a Server lets in, what it bounds, how it closes and what it counts and
+// writes down is the same for both.
+type Protocol interface {
+	// Join is told of a connection before anything of it is read.
+	Join(v *Visitor) Speaker
+}
+
+// Speaker is a Protocol's side of one connection. The goroutine that reads calls it.
+type Speaker interface {
+	Take(call *wire.Call) Call // nothing of call is referred to afterwards
+	Leave()                    // the connection has ended
+}
+
+// Call is one call on a connection, on its way.
+type Call interface {
+	Method() string
+	Start(r *Request)             // it is admitted; it is answered by Request.Go
+	Append(dst, id []byte) []byte // the answer
+	Audit(err *wire.Error)        // what it came to, before the answer is queued
+	Written()                     // the answer was written, or thrown away
+}
+
+// Request is a Call as its connection has it.
+type Request = request
+
+// Subscription is one of a connection.
+type Subscription = subscription
+
+// Feed is where the events of a Subscription come from. It offers them by Subscription.Offer.
+type Feed interface {
+	Announce()             // the reply that names the subscription is about to be queued
+	Start()                // it is queued: no event can overtake it
+	Close() (missed int64) // missed are events of which the subscriber was not told
+}
+
+// RoomConfig are the bounds of a Room. All are required.
+type RoomConfig struct {
+	// MaxInflight bounds the calls of one connection, or of one request by POST, that
+	// are not answered yet; MaxInflightTotal those of all. They are slots of the
+	// Room's own: calls that wait for somebody else take none of those that answer
+	// at once. With authentication principals have equal parts of three quarters of
+	// MaxInflightTotal, and an array at least.
+	MaxInflight, MaxInflightTotal int
+	// MaxMessageBytes bounds a frame, and the body of a POST.
+	MaxMessageBytes int64
+	// MaxAnswerBytes bounds one answer; twice as much may wait for a connection.
+	MaxAnswerBytes int64
+}
+
+func (c *RoomConfig) validate(s *Config) error {
+	switch {
+	case c.MaxInflight < s.MaxBatch:
+		return fmt.Errorf("a batch of %d could never be admitted with %d requests in flight on a connection", s.MaxBatch, c.MaxInflight)
+	case c.MaxInflightTotal < c.MaxInflight:
+		return fmt.Errorf("%d requests in flight in all are fewer than the %d of one connection", c.MaxInflightTotal, c.MaxInflight)
+	case c.MaxMessageBytes < 1024:
+		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
+	case c.MaxAnswerBytes < int64(s.MaxBatch)*(smallReplyBytes+maxIDBytes):
+		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d", c.MaxAnswerBytes, s.MaxBatch, s.MaxBatch*(smallReplyBytes+maxIDBytes))
+	case s.MaxReceiveBytes < c.MaxMessageBytes:
+		return fmt.Errorf("%d bytes being received are fewer than the %d of one message", s.MaxReceiveBytes, c.MaxMessageBytes)
+	}
+	return nil
+}
+
+// Room is where a Protocol is spoken: a path of a Server, with slots of its own.
+type Room struct {
+	srv      *Server
+	protocol Protocol
+	class    class
+}
+
+// longAnswer is how many bytes a second a client should be able to read, at least, when
+// it asks for long answers: by it the patience with slow clients is measured.
+const longAnswer = 128 << 10
+
+// Room makes room for a Protocol, which must live until Stop has returned. An error names the bound
+// that is wrong.
+func (s *Server) Room(p Protocol, cfg RoomConfig) (*Room, error) {
+	if err := cfg.validate(&s.cfg); err != nil {
+		return nil, err
+	}
+	t := &Room{srv: s, protocol: p, class: s.clientClass()}
+	t.class.inflight, t.class.maxInflight = backpressure.NewGate(cfg.MaxInflightTotal), cfg.MaxInflight
+	t.class.fair = fairness.NewShares(int64(cfg.MaxInflightTotal), int64(s.cfg.MaxBatch), 0)
+	t.class.maxMessageBytes = cfg.MaxMessageBytes
+	marks := &t.class.writer.Marks
+	// A client that reads one long answer is not slow. What is promised comes on top.
+	marks.High, marks.Low, marks.Max = max(marks.High, cfg.MaxAnswerBytes), max(marks.Low, cfg.MaxAnswerBytes/4), 2*max(marks.Max, cfg.MaxAnswerBytes)
+	if marks.MaxAge > 0 {
+		marks.MaxAge += time.Duration(marks.Max/longAnswer) * time.Second
+	}
+	// Notifications have what those of the gateway's own protocol have.
+	t.class.writer.MaxNotifications = s.cfg.Writer.Marks.Max
+	t.class.writer.MaxMessages = max(t.class.writer.MaxMessages, 4*cfg.MaxInflight)
+	t.class.writer.Share = max(t.class.writer.Share, cfg.MaxInflight)
+	return t, t.class.writer.Validate()
+}
+
+// Open upgrades a request to a connection, as Server.ServeHTTP does. true: it was no POST, and is
+// answered.
+func (t *Room) Open(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case websocket.IsWebSocketUpgrade(r):
+		t.srv.open(w, r, t)
+	case r.Method == http.MethodPost, r.Method == http.MethodOptions:
+		return false
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+		t.srv.refusePlain(w)
+	default:
+		w.Header().Set("Allow", "GET, POST, OPTIONS")
+		http.Error(w, "POST a JSON-RPC request, or open a WebSocket", http.StatusMethodNotAllowed)
+	}
+	return true
+}
+
+// Bounds are those of the Server that concern a Protocol.
+func (t *Room) Bounds() (maxBatch int, writeTimeout time.Duration) {
+	return t.srv.cfg.MaxBatch, t.srv.cfg.Writer.WriteTimeout
+}
+
+// Go runs an admitted call in a goroutine, for which Stop waits, and answers the request: with what
+// run returns, nil for the answer of the call itself. The connection is not touched afterwards.
+func (r *request) Go(run func() *wire.Error) {
+	c := r.conn
+	c.srv.lined.Add(1)
+	go func() {
+		defer c.srv.lined.Done()
+		defer c.recovered("the end of a call")
+		defer r.conclude()
+		if err := run(); err != nil {
+			r.fail(err)
+		}
+	}()
+}
+
+// Announce has a subscription go live with the answer.
+func (r *request) Announce(s *Subscription) { r.subscription = s }
+
+// Missing is how many bytes an answer of so many, without its id, needs beyond those that are reserved.
+func (r *request) Missing(bytes int64) int64 {
+	if len(r.id) == 0 {
+		return 0
+	}
+	return max(0, bytes+int64(len(r.id))-r.bytes)
+}
+
+// roomTime bounds how long an answer waits for room behind others that the client does
+// not read, or that wait for the rest of their batch.
+const roomTime = 10 * time.Second
+
+// Grow reserves so many bytes more for the answer in the connection's queue, and waits for them. A
+// refusal needs no more than was reserved.
+func (r *request) Grow(more int64) *wire.Error {
+	c := r.conn
+	if r.batch != nil && r.batch.took.answer+r.batch.grown.Add(more) > c.class.writer.Marks.Max {
+		r.batch.grown.Add(-more)
+		return wire.Errorf(wire.CodeAnswerTooLarge,
+			"the answers to this batch are larger than what may wait for a connection; send it in parts")
+	}
+	enough := time.NewTimer(roomTime)
+	defer enough.Stop()
+	if !c.awaitRoom(func() bool { return c.out.Grow(more) }, enough.C) {
+		if r.batch != nil {
+			r.batch.grown.Add(-more)
+		}
+		return busy(wire.StageConnection)
+	}
+	r.bytes += more
+	if r.batch == nil {
+		r.took.answer += more
+	}
+	return nil
+}
+
+// Visitor is the caller of calls: a connection of a Room, or a request by POST.
+type Visitor struct {
+	identity
+	srv     *Server
+	address string
+	conn    *conn       // nil: by POST
+	gone    func() bool // nobody waits for the answer any more
+}
+
+// May reports whether the caller has a right on a signer.
+func (v *Visitor) May(right access.Right, signer string) bool { return v.session.May(right, signer) }
+
+// Life ends when the Server stops.
+func (v *Visitor) Life() context.Context { return v.srv.life }
+
+// Principal is the caller, as holds know it; 0: without authentication all are one.
+func (v *Visitor) Principal() nonce.Principal { return v.asker() }
+
+// MaxOpen is how many holds the caller may have open; 0: no limit. See nonce.Request.
+func (v *Visitor) MaxOpen() int { return v.session.Quota().OpenHolds }
+
+// Replaces reports whether the caller says that its transactions may replace others of their
+// nonces, whatever these pay.
+func (v *Visitor) Replaces() bool { return v.replaces }
+
+// Forbidden is the error for a caller that lacks the right on the signer.
+func (v *Visitor) Forbidden(right access.Right) *wire.Error { return forbidden(right) }
+
+// Charge counts a call against the quota of a signer; reads: against that of what only reads.
+// What does not only read may be the first use of the signer, and counts as such.
+func (v *Visitor) Charge(signer string, reads bool) *wire.Error {
+	now := time.Now()
+	if v.srv.signers != nil {
+		if _, err := v.srv.chargeSigner(signer, reads, now); err != nil {
+			return err
+		}
+	}
+	if reads {
+		return nil
+	}
+	_, err := v.srv.chargeNew(&v.identity, signer, now)
+	return err
+}
+
+// ChargeMore counts n requests more against the quota of the caller, for a call that costs as
+// much as these: all that there may be at once, where that is fewer.
+func (v *Visitor) ChargeMore(n int) *wire.Error {
+	if v.account == nil {
+		return nil
+	}
+	if q := v.session.Quota(); q.RequestsPerSecond > 0 {
+		n = min(n, q.Burst)
+	}
+	_, err := v.charge(n, time.Now())
+	return err
+}
+
+// Do runs a request for the caller and waits until it has ended, so that its outcome is known.
+// How long that takes is bounded by the service. Nothing happens if the caller is gone
+// before the commit.
+func (v *Visitor) Do(q *nonce.Request) (nonce.Result, *wire.Error) { return v.do(q, v.gone) }
+
+// Finish is Do for what must be done although the caller may be gone.
+func (v *Visitor) Finish(q *nonce.Request) (nonce.Result, *wire.Error) {
+	return v.do(q, func() bool { return false })
+}
+
+func (v *Visitor) do(q *nonce.Request, gone func() bool) (nonce.Result, *wire.Error) {
+	q.Principal = v.Principal()
+	w := &waiter{took: reservation{srv: v.srv}, gone: gone, done: make(chan struct{})}
+	defer w.took.giveBack()
+	if err := w.took.reserveWork(q, false); err != nil {
+		return nonce.Result{}, err
+	}
+	w.took.submit(nil, q, &w.res, w)
+	<-w.done
+	if w.res.Err != nil {
+		return w.res, errorOf(w.res.Err, q.Signer, 1)
+	}
+	return w.res, nil
+}
+
+// waiter is the Completion of a request that a goroutine waits for.
+type waiter struct {
+	res  nonce.Result
+	took reservation
+	gone func() bool
+	done chan struct{}
+}
+
+// Done implements nonce.Completion.
+func (w *waiter) Done(*nonce.Result) nonce.Waker {
+	close(w.done)
+	return nil
+}
+
+// Gone implements nonce.Completion.
+func (w *waiter) Gone() bool { return w.gone() }
+
+// Subscribe gives the caller's connection a subscription to what feed offers, with notifications of
+// the given method. By POST there are none.
+func (v *Visitor) Subscribe(method string, feed Feed) (*Subscription, *wire.Error) {
+	if v.conn == nil {
+		return nil, wire.Errorf(wire.CodeMethodNotFound, "notifications not supported: subscriptions need a WebSocket")
+	}
+	s := &subscription{method: method, write: wire.AppendNotification, feed: feed}
+	return s, v.conn.addSubscription(s)
+}
+
+// Unsubscribe ends a subscription of the caller's connection. false: it has none of this id.
+func (v *Visitor) Unsubscribe(id string) bool { return v.conn != nil && v.conn.removeSubscription(id) }
+
+// Panicked counts and logs a mistake of ours in a call. Whoever has recovered from it calls this in
+// the same deferred function.
+func (v *Visitor) Panicked(what string, panicked any, method string) {
+	v.srv.panicked(what, v.address, panicked, "method", clip(method))
+}
+
+// maxMethod bounds the name of a method in the audit: a client may say anything.
+const maxMethod = 64
+
+// Audit says what was called and what came of it, if that is wanted: e has the signer and the nonce
+// that the call changed. done is the word for what is no error of ours.
+func (v *Visitor) Audit(method string, e audit.Entry, done string, err *wire.Error) {
+	level := audit.All
+	switch {
+	case refusedForRights(err):
+		level = audit.Refusals
+	case e.HasNonce:
+		level = audit.Changes
+	}
+	if !v.srv.cfg.Audit.Wants(level) {
+		return
+	}
+	line := entryOf(audit.Call, v.session, v.address)
+	line.Method, line.Signer, line.Nonce, line.HasNonce = clipTo(method, maxMethod), e.Signer, e.Nonce, e.HasNonce
+	v.srv.auditCall(line, done, err)
+}
+
+// CountBusy counts n calls that were refused with err, if for want of a slot.
+func (v *Visitor) CountBusy(err *wire.Error, n int) { v.srv.countBusy(err, n) }
+
+// CountRefusal counts an error that the caller is told.
+func (v *Visitor) CountRefusal(err *wire.Error) { v.srv.countRefusal(err.Data, false) }
+
+// ID is the subscription's, which the answer of the call that made it must be.
+func (s *subscription) ID() string { return s.id }
+
+// Muted reports whether its client is owed answers and no events any more.
+func (s *subscription) Muted() bool { return s.conn.expired.Load() != 0 }
+
+// Lost ends the connection: events of the subscription are lost for good, and whoever
+// waits for them has to know.
+func (s *subscription) Lost(why string) { s.conn.close(wire.CloseSubscriptionLost, why) }
+
+// Busy says that a bounded stage is full and that nothing happened.
+func Busy(stage string) *wire.Error { return busy(stage) }
+
+// BusyQuota says that a quota is used up and that nothing happened.
+func BusyQuota(why string) *wire.Error { return busyQuota(why, retryBusy) }
+
+// ErrOurs says that a mistake of ours has ended what may have changed nothing.
+func ErrOurs() *wire.Error { return errOurs() }
+
+// ErrUnknown says that the work may have happened.
+func ErrUnknown(why string) *wire.Error { return errUnknown(why) }
+
+// ErrEnded answers a call whose client has left, or whose gateway stops.
+func ErrEnded() *wire.Error {
+	return with(wire.Errorf(wire.CodeUnavailable, "the gateway stops; nothing happened"), wire.ErrorData{Outcome: wire.OutcomeNone})
+}
+
+// ErrOfID refuses what has an id that is not echoed; nil: it is.
+func ErrOfID(id []byte) *wire.Error {
+	if len(id) <= maxIDBytes {
+		return nil
+	}
+	return with(wire.Errorf(wire.CodeInvalidRequest, "id: must be at most %d bytes", maxIDBytes), wire.ErrorData{Field: "id"})
+}
+
+// ErrorBytes is at least what an error takes without its id.
+const ErrorBytes = smallReplyBytes
