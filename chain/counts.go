@@ -10,10 +10,15 @@ import (
 
 // unsettled reports whether a count must be asked for again.
 func (t *Tracker) unsettled() bool {
-	return slices.ContainsFunc(t.all(), func(s *signer) bool {
+	return len(t.those(func(s *signer) bool { return s.known && s.stale })) > 0
+}
+
+// those are the signers of which something is so, each looked at under its lock.
+func (t *Tracker) those(is func(*signer) bool) []*signer {
+	return slices.DeleteFunc(t.all(), func(s *signer) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.known && s.stale
+		return !is(s)
 	})
 }
 
@@ -30,16 +35,17 @@ const (
 // askCounts asks for the counts of those with something open, or of all. It returns
 // false when not all that must be asked for could be.
 func (t *Tracker) askCounts(ctx context.Context, h *Head, all bool) bool {
-	var asked []*signer
-	for _, s := range t.all() {
-		s.mu.Lock()
+	n := 0
+	asked := t.those(func(s *signer) bool {
 		must := s.known && (all && (s.owned.Load() || s.watched.Load()) || s.stale)
-		open := s.known && s.minedAt < h.Agreed.Number && (s.watched.Load() && s.next.Load() > s.mined || time.Since(s.risen) < riseDoubted)
-		s.mu.Unlock()
-		if must || open && len(asked) < maxCounts {
-			asked = append(asked, s)
+		open := s.known && s.minedAt < h.Agreed.Number &&
+			(s.watched.Load() && s.next.Load() > s.mined || time.Since(s.risen) < riseDoubted)
+		if must || open && n < maxCounts {
+			n++
+			return true
 		}
-	}
+		return false
+	})
 	return t.counts(ctx, h.Agreed, asked, func(s *signer, c Count) { t.counted(s, c, h.Agreed) })
 }
 
@@ -49,17 +55,13 @@ func (t *Tracker) askClaims(ctx context.Context, h *Head) {
 	if h.Agreed == h.Latest {
 		return
 	}
-	var asked []*signer
 	behind := h.Latest.Number - h.Agreed.Number
-	for _, s := range t.all() {
-		s.mu.Lock()
+	asked := t.those(func(s *signer) bool {
 		next := s.next.Load()
 		near := behind > 1 || next-s.windowFromLocked() >= s.view.Load().Window/2
-		if s.known && s.watched.Load() && next > s.mined && s.claimAt < h.Latest.Number && near && len(asked) < maxCounts {
-			asked = append(asked, s)
-		}
-		s.mu.Unlock()
-	}
+		return s.known && s.watched.Load() && next > s.mined && s.claimAt < h.Latest.Number && near
+	})
+	asked = asked[:min(len(asked), maxCounts)]
 	t.counts(ctx, h.Latest, asked, func(s *signer, c Count) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -282,14 +284,7 @@ func (s *signer) minedLocked(n, cursor, at int64) []nonce.Event {
 
 // askFinal asks for the counts at the final block where they may have risen.
 func (t *Tracker) askFinal(ctx context.Context, h *Head) bool {
-	var asked []*signer
-	for _, s := range t.all() {
-		s.mu.Lock()
-		if s.known && s.final < s.mined && s.finalOld {
-			asked = append(asked, s)
-		}
-		s.mu.Unlock()
-	}
+	asked := t.those(func(s *signer) bool { return s.known && s.final < s.mined && s.finalOld })
 	return t.counts(ctx, h.Final, asked, func(s *signer, c Count) {
 		if t.stopped.Load() {
 			return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"noncegate/nonce"
@@ -193,10 +192,10 @@ func (s *signer) begin(st Start) (events []nonce.Event) {
 // is in pools may not be ours.
 const startUsable = 30 * time.Second
 
-// waiter is a request that waits for an answer to Start. done is called once.
+// waiter is a request that waits for an answer to Start. done is called once, by what takes it out of
+// signer.waiting.
 type waiter struct {
 	since time.Time
-	once  sync.Once
 	timer *time.Timer
 	done  func()
 }
@@ -213,12 +212,14 @@ func (s *signer) await(wait time.Duration, anew bool, done func()) {
 	s.anew = s.anew || anew
 	w.timer = time.AfterFunc(wait, func() {
 		s.mu.Lock()
-		if _, waits := s.waiting[w]; waits {
-			delete(s.waiting, w)
+		_, waits := s.waiting[w]
+		if delete(s.waiting, w); waits {
 			s.began.Store(0)
 		}
 		s.mu.Unlock()
-		w.once.Do(w.done)
+		if waits {
+			w.done()
+		}
 	})
 	s.mu.Unlock()
 	s.t.askStart(s)
@@ -238,6 +239,6 @@ func (s *signer) answered(sent time.Time) {
 	s.mu.Unlock()
 	for _, w := range told {
 		w.timer.Stop()
-		w.once.Do(w.done)
+		w.done()
 	}
 }
