@@ -95,6 +95,17 @@ func (w *world) show(command string, args []string) (shown []string) {
 			return []string{"at once"}
 		}
 		w.after(0)
+	case "anew": // waits for it, as a repair does
+		done := make(chan struct{})
+		if !w.chains.Anew(names[args[0]], time.Second, func() { close(done) }) {
+			<-done
+		}
+		s := w.chains.Signer(names[args[0]])
+		v := s.View(number(w.t, args[1]))
+		return []string{fmt.Sprintf("mined %d ahead %d%s", v.Mined, v.Ahead, flagged(" old", s.RepairOld()))}
+	case "offer":
+		o, _ := w.chains.OfferFor(names[args[0]], number(w.t, args[1]))
+		return []string{"gas price " + o.GasPrice}
 	case "waited":
 		for len(w.waited) > 0 {
 			shown = append(shown, (<-w.waited).String())
@@ -287,13 +298,16 @@ func (w *world) setChain(args []string) {
 }
 
 // parseSighting reads NONCE:TX:WORDS. With the word mined a block has it, with one a single node shows
-// it, with byhash nodes show it to who names it.
+// it, with byhash nodes show it to who names it, with pays its gas price is 5.
 func (w *world) parseSighting(text string) Sighting {
 	w.t.Helper()
 	tx, words := w.parseTx(part(text, 1)), strings.Split(text, ":")[2:]
 	f := Sighting{Seen: Pooled, Tx: tx}
 	if slices.Contains(words, "mined") {
 		f.Seen = Mined
+	}
+	if slices.Contains(words, "pays") {
+		f.Raw.GasPrice = "0x5"
 	}
 	if !slices.Contains(words, "one") {
 		f.Settled, f.SettledTx = f.Seen, tx

@@ -78,47 +78,6 @@ func TestAQuestionAboutAnUnknownSignerTakesNoEntry(t *testing.T) {
 	})
 }
 
-// TestARepairAsksTheNodesAnew: a count that a node gives keeps it from handing out what may be used,
-// and what nodes have of the nonce is what the repair has to outbid.
-func TestARepairAsksTheNodesAnew(t *testing.T) {
-	inWorld(t, Config{}, func(w *world) {
-		s := w.signer(alice, 2)
-		w.after(time.Minute)
-		if s.View(2); !s.RepairOld() {
-			t.Fatal("an answer of a minute ago is enough")
-		}
-		anew := func() nonce.ChainView {
-			done := make(chan struct{})
-			if w.chains.Anew(alice, time.Second, func() { close(done) }) {
-				t.Fatal("nodes are not asked")
-			}
-			<-done
-			return s.View(2)
-		}
-		w.chain.set(func() { w.chain.pool[0] = Sighting{Seen: Pooled, Tx: hash(7), Raw: Offer{GasPrice: "0x5"}} })
-		if v := anew(); s.RepairOld() || v.Ahead != 0 {
-			t.Errorf("got %+v", v)
-		}
-		s.Committed([]nonce.Event{{Type: nonce.EventAllocated, Reason: nonce.ReasonRepair, Nonce: 0, Attempt: 2, Version: 2}})
-		if o, ok := w.chains.OfferFor(alice, 0); !ok || o.GasPrice != "0x5" {
-			t.Errorf("the repair is offered %+v, %t", o, ok)
-		}
-		w.chain.set(func() { w.chain.mined[account(alice)] = 1 })
-		if v := anew(); v.Ahead != 1 || v.Mined != 0 {
-			t.Errorf("got %+v, want the hint that 0 is used", v)
-		}
-		w.after(time.Minute)
-		if v := anew(); v.Ahead != 0 {
-			t.Errorf("got %+v: a hint that nothing settles keeps the nonce for ever", v)
-		}
-		w.after(time.Minute)
-		w.chain.set(func() { w.chain.away = true })
-		if v := anew(); !s.RepairOld() {
-			t.Errorf("got %+v, and no node has answered", v)
-		}
-	})
-}
-
 func TestTheMemoryOfSignersIsBounded(t *testing.T) {
 	inWorld(t, Config{MaxSigners: 10}, func(w *world) {
 		for i := range 100 {
