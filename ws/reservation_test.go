@@ -159,6 +159,7 @@ func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
 	g := startGateway(t, withLocks(newLocksmith()))
 	g.dial().ask("1", "nonce_subscribe", `["events"]`)
 	c := g.anyConn()
+	wait.Until(t, "the end of what the reply took", func() bool { return g.taken(c)["messages"] == 0 })
 	reserved := func(n int) (answer *reservation, requests []*request) {
 		call := wire.Call{ID: []byte("1"), Method: wire.MethodAllocate, Params: []byte(guarded("a", `{"key":"k"}`))}
 		for range n {

@@ -260,8 +260,10 @@ func (c *slowClient) read(conn slowConn) error {
 		}
 		var note struct { // that some events were dropped before it; another message has no such member
 			Params struct {
-				Result struct{ Missed int64 }
-			}
+				Result struct {
+					Missed int64 `json:"missed"`
+				} `json:"result"`
+			} `json:"params"`
 		}
 		if wire.Unmarshal(payload, &note) == nil && note.Params.Result.Missed > 0 {
 			c.count(func(n *result.Slow) { n.Missed += note.Params.Result.Missed })
