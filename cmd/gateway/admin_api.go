@@ -238,6 +238,10 @@ func refusalOf(err error) (code int, said refusal) {
 		said.Outcome = wire.OutcomeUnknown
 		return code, said
 	}
+	if closed, ok := errors.AsType[*client.DialError](err); ok && closed.Reason != "" { // such as that the node is going away
+		said.Error = closed.Reason
+		return code, said
+	}
 	if refused, ok := errors.AsType[*wire.Error](err); ok {
 		said.Error = refused.Message
 		if is := refused.Data; is != nil && is.Status != "" {

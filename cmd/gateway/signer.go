@@ -30,7 +30,8 @@ type signerShowCmd struct {
 func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
 	v, err := showSigner.tell(ctx, p, &c.adminCmd, signerQuestion{c.Signer, strconv.Itoa(c.Limit)}, printSigner)
 	if err == nil && !v.Known {
-		err = fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known", c.Signer)
+		err = fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known",
+			c.Signer)
 	}
 	return err
 }
@@ -175,7 +176,7 @@ type Why struct {
 	Reason string `help:"Why, for the audit, and of a release for nonce_list."`
 }
 
-func (w Why) because() because { return because{w.Reason} }
+func (w Why) because() because { return because(w) }
 
 type signerFloorCmd struct {
 	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
