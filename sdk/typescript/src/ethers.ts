@@ -4,14 +4,14 @@
  * @packageDocumentation
  */
 import {
-  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, resolveAddress, type AuthorizationRequest, type Authorization, type BlobLike,
-  type KzgLibraryLike, type Provider, type Signer,
+  AbstractProvider, AbstractSigner, FallbackProvider, Transaction, resolveAddress,
+  type AuthorizationRequest, type Authorization, type BlobLike, type KzgLibraryLike, type Provider, type Signer,
   type TransactionLike, type TransactionRequest, type TransactionResponse, type TypedDataDomain, type TypedDataField,
 } from 'ethers'
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, checkSender, deliver, giveBack, heldByUs, raised, type Signed } from './send.js'
+import { asksChain, checkBlobs, checkSender, deliver, giveBack, heldByUs, noFallback, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
@@ -75,7 +75,9 @@ export class GatewaySigner extends AbstractSigner {
   override signMessage(message: string | Uint8Array): Promise<string> {
     return this.#signer.signMessage(message)
   }
-  override signTypedData(domain: TypedDataDomain, types: Record<string, TypedDataField[]>, value: Record<string, unknown>): Promise<string> {
+  override signTypedData(
+    domain: TypedDataDomain, types: Record<string, TypedDataField[]>, value: Record<string, unknown>,
+  ): Promise<string> {
     return this.#signer.signTypedData(domain, types, value)
   }
   override authorize(auth: AuthorizationRequest): Promise<Authorization> {
@@ -116,9 +118,11 @@ export class GatewaySigner extends AbstractSigner {
 
   /** Sends the same transaction again with higher fees. Either of the two is mined. */
   bump(hash: string, fees: Fees = {}): Promise<TransactionResponse> {
-    return this.#replace(hash, fees, ({ to, value, data, gasLimit, accessList, authorizationList, type }) => (
-      { to, value, data, gasLimit, type, ...(accessList?.length && { accessList }), ...(authorizationList?.length && { authorizationList }) }
-    ))
+    return this.#replace(hash, fees, ({ to, value, data, gasLimit, accessList, authorizationList, type }) => ({
+      to, value, data, gasLimit, type,
+      ...(accessList?.length && { accessList }),
+      ...(authorizationList?.length && { authorizationList }),
+    }))
   }
 
   /**
@@ -135,20 +139,23 @@ export class GatewaySigner extends AbstractSigner {
     const old = typeof what === 'string' ? await node.getTransaction(what) : null
     if (typeof what === 'string' && !old) throw new NotDone('', `hash: the node does not have ${what}`)
     const blob = old?.type === 3
-    const { blobs, kzg } = fees
-    if (blob && !(blobs && kzg)) throw new NotDone('', 'blobs: the transaction has some, which the node does not give back, and what replaces it must, too; give blobs and kzg')
+    if (blob) checkBlobs(fees)
     const hold = typeof what === 'string' ? await heldByUs(this.#gateway, signer, old!.nonce, what) : what
     if (hold.signer !== signer) throw new NotDone('', `hold: it is of ${hold.signer}, and the account is ${signer}`)
     const request = build(old!)
     const asked = await node.getFeeData()
-    if (fees.gasPrice !== undefined || old?.type === 0 || old?.type === 1) request.gasPrice = fees.gasPrice ?? raised(old?.gasPrice, asked.gasPrice ?? 0n)
-    else {
+    if (fees.gasPrice !== undefined || old?.type === 0 || old?.type === 1) {
+      request.gasPrice = fees.gasPrice ?? raised(old?.gasPrice, asked.gasPrice ?? 0n)
+    } else {
       const tip = fees.maxPriorityFeePerGas ?? raised(old?.maxPriorityFeePerGas ?? 0n, asked.maxPriorityFeePerGas ?? 0n, blob)
       const most = fees.maxFeePerGas ?? raised(old?.maxFeePerGas ?? 0n, asked.maxFeePerGas ?? 0n, blob)
       request.maxPriorityFeePerGas = tip
       request.maxFeePerGas = most > tip ? most : tip
     }
-    if (blob) Object.assign(request, { type: 3, blobs, kzg, maxFeePerBlobGas: fees.maxFeePerBlobGas ?? raised(old.maxFeePerBlobGas ?? 0n, 0n, true) })
+    if (blob) {
+      const { blobs, kzg, maxFeePerBlobGas = raised(old.maxFeePerBlobGas ?? 0n, 0n, true) } = fees
+      Object.assign(request, { type: 3, blobs, kzg, maxFeePerBlobGas })
+    }
     const { from: _, ...ready } = await this.populateTransaction({ ...request, nonce: hold.nonce })
     const block = await node.getBlockNumber()
     const raw = await this.signTransaction(ready as TransactionRequest)
@@ -161,7 +168,7 @@ export class GatewaySigner extends AbstractSigner {
     const node = this.provider
     if (!node) throw new NotDone('', 'provider: the signer has none')
     if (node instanceof FallbackProvider)
-      throw new NotDone('', 'provider: a FallbackProvider would send a refused transaction elsewhere; use one node, or list several at the gateway and use its /eth/CHAIN')
+      throw new NotDone('', `provider: a FallbackProvider ${noFallback}`)
     if (!(node instanceof AbstractProvider)) throw new NotDone('', 'provider: must be one of ethers 6, of which there must be one copy')
     this.#checked ??= this.#check(node)
     const signer = await this.#checked.catch((e) => {
@@ -179,7 +186,9 @@ export class GatewaySigner extends AbstractSigner {
     return signer
   }
 
-  async #give(node: AbstractProvider, hold: Hold, raw: string, block: number, keep: boolean, signed = this.#options.signed): Promise<TransactionResponse> {
+  async #give(
+    node: AbstractProvider, hold: Hold, raw: string, block: number, keep: boolean, signed = this.#options.signed,
+  ): Promise<TransactionResponse> {
     const tx = Transaction.from(raw)
     const txHash = tx.hash!
     await deliver(this.#gateway, {
@@ -195,7 +204,9 @@ export class GatewaySigner extends AbstractSigner {
 /** gradeOf is what an error of ethers says of a transaction that was sent. */
 function gradeOf(error: unknown): Grade {
   const e = error as {
-    info?: { error?: { message?: string; data?: unknown }; responseStatus?: string }; error?: { message?: string; data?: unknown }; response?: { statusCode?: number }
+    info?: { error?: { message?: string; data?: unknown }; responseStatus?: string }
+    error?: { message?: string; data?: unknown }
+    response?: { statusCode?: number }
   }
   // After its last try at 429 ethers makes that 599.
   const status = /^599 .*\(429 /.test(e?.info?.responseStatus ?? '') ? 429 : e?.response?.statusCode

@@ -4,8 +4,8 @@ import { Subscription } from './events.js'
 import { withNonce, type NonceHold, type NonceOptions } from './hold.js'
 import { Link, leftOf, type Answer, type Repeat } from './link.js'
 import type {
-  AllocateParams, Allocation, CallOptions, Extension, Floor, GatewayOptions, Guard, Hold, Info, ListParams, Mark, Missed, NonceEvent, Page, Repair,
-  RepairParams, SignerStatus,
+  AllocateParams, Allocation, CallOptions, Extension, Floor, GatewayOptions, Guard, Hold, Info, ListParams, Mark, Missed, NonceEvent,
+  Page, Repair, RepairParams, SignerStatus,
 } from './types.js'
 
 /**
@@ -130,11 +130,14 @@ export class Gateway {
     return (await this.#link.call({ method, params, repeat }, options)).result as T
   }
 
-  async #held<T extends { holdMs: number; leftMs(): number }>(method: string, params: object, options?: CallOptions, requestId?: string): Promise<T> {
+  async #held<T extends { holdMs: number; leftMs(): number }>(
+    method: string, params: object, options?: CallOptions, requestId?: string,
+  ): Promise<T> {
     const { result, sentAt }: Answer = await this.#link.call({ method, params, repeat: 'same', requestId }, options)
     const held = result as T & { nonce: number }
     // It has happened, and cannot be told.
-    if (!Number.isSafeInteger(held?.nonce)) throw new Unknown(method, new Error(`the nonce ${held?.nonce} is no number that JavaScript can hold`), requestId)
+    if (!Number.isSafeInteger(held?.nonce))
+      throw new Unknown(method, new Error(`the nonce ${held?.nonce} is no number that JavaScript can hold`), requestId)
     return Object.assign(held, requestId && { requestId }, { leftMs: () => leftOf(held.holdMs, sentAt) })
   }
 }

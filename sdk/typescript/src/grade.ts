@@ -68,7 +68,8 @@ const unsent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH'
 
 /** notConnected reports whether an error, or one of its causes, says that no connection was made. */
 export function notConnected(error: unknown): boolean {
-  for (let e = error as { code?: string; cause?: unknown; errors?: unknown[] } | undefined, i = 0; e && i < 8; e = e.cause as typeof e, i++) {
+  let e = error as { code?: string; cause?: unknown; errors?: unknown[] } | undefined
+  for (let i = 0; e && i < 8; e = e.cause as typeof e, i++) {
     if (unsent.has(e.code ?? '') || (e.errors?.length && e.errors.every(notConnected))) return true
   }
   return false

@@ -26,7 +26,7 @@ export interface NonceHold extends Allocation {
 
 class NotSent extends Error {}
 
-/** Makes the error that says: the transaction was given to nobody. {@link Gateway.withNonce} then gives the nonce back, and throws `why`. */
+/** Makes the error that says that the transaction was given to nobody: {@link Gateway.withNonce} gives the nonce back, and throws `why`. */
 export function notSent(why: unknown): Error {
   return new NotSent(sentence(why), { cause: why })
 }

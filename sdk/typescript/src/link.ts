@@ -139,8 +139,9 @@ export class Link {
       options.signal?.addEventListener('abort', aborted)
       const entry: Entry = {
         ...request, home: this, id: 0, frame: '', signer: typeof signer === 'string' ? signer : '', followed: false, hint: '',
-        options, resolve, reject, until: performance.now() + ms, tries: 0, at: undefined, sentAt: undefined, doubt: undefined, last: undefined,
-        timer: undefined, end: undefined, unlisten: () => options.signal?.removeEventListener('abort', aborted),
+        options, resolve, reject, until: performance.now() + ms, tries: 0,
+        at: undefined, sentAt: undefined, doubt: undefined, last: undefined, timer: undefined, end: undefined,
+        unlisten: () => options.signal?.removeEventListener('abort', aborted),
       }
       if (ms < 2 ** 31) entry.end = setTimeout(() => entry.home.#giveUp(entry, new Error(`no answer within ${ms} ms`)), ms)
       ;(this.#ownerAt(this.#routes.get(entry.signer)) ?? this).#take(entry)
@@ -394,7 +395,7 @@ export class Link {
   }
 
   #message(line: Line, text: string): void {
-    let message: { id?: number; method?: string; result?: unknown; error?: { code: number; message: string; data?: ErrorData }; params?: Notice }
+    let message: Message
     try {
       message = JSON.parse(text)
     } catch {
@@ -438,7 +439,8 @@ export class Link {
       }
     } else if (reason === 'unavailable' && this === root && this.#ownerAt(owner)) entry.hint = owner // tried beside this
     const pause = Math.max(r.retryAfterMs * (1 + Math.random() / 4), Math.random() * Math.min(100 * 2 ** entry.tries, 1_000))
-    if (performance.now() + pause >= entry.until || this.#final) return this.#giveUp(entry, this.#final ?? new Error('no time for another try'))
+    if (performance.now() + pause >= entry.until || this.#final)
+      return this.#giveUp(entry, this.#final ?? new Error('no time for another try'))
     entry.timer = setTimeout(() => {
       entry.timer = undefined
       root.#again(entry)
@@ -448,7 +450,14 @@ export class Link {
   }
 }
 
-interface Notice { subscription: string; result: Record<string, unknown> }
+/** A response, or a notice of a subscription. */
+interface Message {
+  id?: number
+  result?: unknown
+  error?: { code: number; message: string; data?: ErrorData }
+  method?: string
+  params?: { subscription: string; result: Record<string, unknown> }
+}
 
 /** checked is the URL of a gateway's WebSocket. */
 function checked(url: string): string {
@@ -458,7 +467,8 @@ function checked(url: string): string {
   } catch {
     throw new NotDone('', `url: ${JSON.stringify(url)} is none; it looks like ws://HOST:8080/ws`)
   }
-  if (u.protocol !== 'ws:' && u.protocol !== 'wss:') throw new NotDone('', `url: must begin with ws:// or wss://, is ${JSON.stringify(url)}`)
+  if (u.protocol !== 'ws:' && u.protocol !== 'wss:')
+    throw new NotDone('', `url: must begin with ws:// or wss://, is ${JSON.stringify(url)}`)
   if (u.hash) throw new NotDone('', 'url: must not have a fragment')
   if (u.pathname === '/') u.pathname = '/ws'
   return u.href

@@ -18,7 +18,8 @@ export class SendError extends Error {
   /** The nonce was given back, so that others get it. */
   readonly givenBack: boolean
   constructor(grade: Grade, { hold, txHash, raw }: Signed, givenBack: boolean, cause: unknown) {
-    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}${givenBack ? ', and the nonce was given back' : ''}: ${brief(cause)}`, { cause })
+    const back = givenBack ? ', and the nonce was given back' : ''
+    super(`nonce ${hold.nonce} of ${hold.signer}: ${meaning[grade.outcome]}${back}: ${brief(cause)}`, { cause })
     this.name = 'SendError'
     this.outcome = grade.outcome
     this.later = grade.later ?? false
@@ -103,13 +104,25 @@ export async function deliver(gateway: Gateway, d: Delivery): Promise<void> {
 
 /** giveBack is for what failed before anything was signed. */
 export async function giveBack(gateway: Gateway, hold: Hold, why: unknown): Promise<void> {
-  await gateway.markRecyclable(hold, { reason: sentence(why).replace(/[^\x20-\x7e]/g, ' ').slice(0, 100), timeoutMs: 10_000 }).catch(() => {})
+  const reason = sentence(why).replace(/[^\x20-\x7e]/g, ' ').slice(0, 100)
+  await gateway.markRecyclable(hold, { reason, timeoutMs: 10_000 }).catch(() => {})
 }
 
 /** checkSender refuses what another account signed than the one whose nonce it has. */
 export function checkSender(hold: Hold, from: string): void {
-  if (!hold.signer.endsWith(from.toLowerCase())) throw new NotDone('', `signer: it signs as ${from}, and the nonce is of ${hold.signer}; nothing was sent`)
+  if (!hold.signer.endsWith(from.toLowerCase()))
+    throw new NotDone('', `signer: it signs as ${from}, and the nonce is of ${hold.signer}; nothing was sent`)
 }
+
+/** checkBlobs refuses to replace a transaction with blobs by one without: no node takes that. */
+export function checkBlobs({ blobs, kzg }: { blobs?: unknown; kzg?: unknown }): void {
+  if (!blobs || !kzg)
+    throw new NotDone('', 'blobs: a node does not give them back, and what replaces a transaction with blobs has some; give blobs and kzg')
+}
+
+/** noFallback is why one is refused. */
+export const noFallback =
+  'would send a refused transaction elsewhere; use one node, or list several at the gateway and use its /eth/CHAIN'
 
 /** ownError finds an error of this package among the causes of a library's. */
 export function ownError(e: unknown): unknown {
@@ -143,6 +156,6 @@ export async function asksChain(gateway: Gateway, signer: string): Promise<void>
     const { chain, next, floor } = await gateway.status(signer)
     if (chain || next > 0 || floor > 0) return
     if (leftOf(chainWaitMs, begin) <= 0)
-      throw new NotDone('', `chain: the gateway does not ask that of ${signer} (--chain), or no node of it answers; nonces would begin at 0`)
+      throw new NotDone('', `chain: the gateway does not ask that of ${signer} (--chain), or no node of it answers; they would begin at 0`)
   }
 }

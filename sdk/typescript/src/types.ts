@@ -52,7 +52,7 @@ export interface AllocateParams {
   /** Milliseconds, 1000 to the gateway's `maxHoldMs`. Default: the gateway's. */
   holdMs?: number
   guard?: Guard
-  /** A promise: nothing is sent before {@link Gateway.markSigned} has recorded its hash. A hold that ends without a hash is then free at once. */
+  /** A promise: nothing is sent before {@link Gateway.markSigned} has recorded its hash. A hold without a hash is free at its end. */
   recordFirst?: boolean
 }
 

@@ -4,18 +4,19 @@
  * @packageDocumentation
  */
 import {
-  BaseError, HttpRequestError, RpcRequestError, fromRlp, http, keccak256, parseTransaction, recoverTransactionAddress, toRlp, type Account, type Chain, type Client, type Hex,
-  type HttpTransportConfig, type Kzg, type LocalAccount, type SendRawTransactionParameters, type Transport, type TransactionReceipt, type WalletActions,
+  BaseError, HttpRequestError, RpcRequestError, fromRlp, http, keccak256, parseTransaction, recoverTransactionAddress, toRlp,
+  type Account, type Chain, type Client, type Hex, type HttpTransportConfig, type Kzg, type LocalAccount, type SendRawTransactionParameters,
+  type Transport, type TransactionReceipt, type WalletActions,
 } from 'viem'
 import {
-  deployContract, estimateFeesPerGas, getChainId, getGasPrice, getTransaction, getTransactionReceipt, prepareTransactionRequest, sendTransaction,
-  sendTransactionSync, signTransaction, waitForTransactionReceipt, writeContract, writeContractSync,
+  deployContract, estimateFeesPerGas, getChainId, getGasPrice, getTransaction, getTransactionReceipt, prepareTransactionRequest,
+  sendTransaction, sendTransactionSync, signTransaction, waitForTransactionReceipt, writeContract, writeContractSync,
 } from 'viem/actions'
 import { parseAccount } from 'viem/utils'
 import { NotDone } from './errors.js'
 import { signerOf, type Gateway } from './gateway.js'
 import { gradeTexts, notConnected, standsBefore, textsOf, type Grade } from './grade.js'
-import { asksChain, checkSender, deliver, giveBack, heldByUs, ownError, raised, type Signed } from './send.js'
+import { asksChain, checkBlobs, checkSender, deliver, giveBack, heldByUs, noFallback, ownError, raised, type Signed } from './send.js'
 import type { Hold } from './types.js'
 
 export type { Outcome } from './grade.js'
@@ -91,13 +92,14 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
     /** check refuses what cannot go well, before a nonce is taken. */
     async function check(args: Any): Promise<{ account: Account; chain: Chain | undefined; signer: string }> {
       if (client.transport['type'] === 'fallback')
-        throw new NotDone('', 'transport: a fallback would send a refused transaction elsewhere; use one node, or list several at the gateway and use its /eth/CHAIN')
+        throw new NotDone('', `transport: a fallback ${noFallback}`)
       const given = args.account ?? client.account
       if (!given) throw new NotDone('', 'account: the client has none, and none was given')
       const account = parseAccount(given)
       if (account.type === 'smart') throw new NotDone('', 'account: a smart account has no nonce of this kind')
       if (args.nonce !== undefined) throw new NotDone('', 'nonce: it comes from the gateway; leave it out')
-      if ('nonceManager' in account && account.nonceManager) throw new NotDone('', "account: it has a nonceManager of viem's; leave that out")
+      if ('nonceManager' in account && account.nonceManager)
+        throw new NotDone('', "account: it has a nonceManager of viem's; leave that out")
       const chain = args.chain === null ? undefined : args.chain ?? client.chain
       nodeChain ??= getChainId(client)
       const id = await nodeChain.catch((e) => {
@@ -177,7 +179,8 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
     // Those of contracts call sendTransaction of the client that they are given.
     const contract = (action: (inner: Any, args: Any) => Promise<Any>) => async (parameters: Any) => {
       try {
-        return await action({ ...client, sendTransaction: through(sendTransaction), sendTransactionSync: through(sendTransactionSync) }, parameters)
+        const sending = { sendTransaction: through(sendTransaction), sendTransactionSync: through(sendTransactionSync) }
+        return await action({ ...client, ...sending }, parameters)
       } catch (e) {
         throw ownError(e)
       }
@@ -188,14 +191,17 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       const { account, chain, signer } = await check(p)
       const old: Any = p.hash ? await getTransaction(client, { hash: p.hash }) : undefined
       const isBlob = old?.type === 'eip4844'
-      if (isBlob && !(p.blobs && p.kzg)) throw new NotDone('', 'blobs: the transaction has some, which the node does not give back, and what replaces it must, too; give blobs and kzg')
+      if (isBlob) checkBlobs(p)
       const hold: Hold = p.hold ?? await heldByUs(gateway, signer, old.nonce, p.hash)
       if (hold.signer !== signer) throw new NotDone('', `hold: it is of ${hold.signer}, and the account is ${signer}`)
       const { from: _, ...request } = build(old) as Any
       const prepared = await prepareTransactionRequest(client as Any, {
-        ...request, ...(isBlob && { type: 'eip4844', blobs: p.blobs, kzg: p.kzg }), ...await feesOf(old, p), account, chain, nonce: hold.nonce, parameters: ['chainId', 'fees', 'gas', 'type', ...(isBlob ? ['blobVersionedHashes', 'sidecars'] : [])],
+        ...request, ...await feesOf(old, p), account, chain, nonce: hold.nonce,
+        ...(isBlob && { type: 'eip4844', blobs: p.blobs, kzg: p.kzg }),
+        parameters: ['chainId', 'fees', 'gas', 'type', ...(isBlob ? ['blobVersionedHashes', 'sidecars'] : [])],
       } as Any)
-      return give(hold, await sign(hold, { ...prepared, nonce: hold.nonce }, account, { serializer: chain?.serializers?.transaction }), true)
+      const raw = await sign(hold, { ...prepared, nonce: hold.nonce }, account, { serializer: chain?.serializers?.transaction })
+      return give(hold, raw, true)
     }
 
     async function feesOf(old: Any, p: Fees): Promise<Any> {
@@ -220,13 +226,14 @@ export function noncegate(gateway: Gateway, options: NoncegateOptions = {}) {
       deployContract: contract(deployContract),
       async sendRawTransaction({ serializedTransaction: raw, hold }: SendRawTransactionParameters & { hold?: Hold }) {
         if (!hold) throw new NotDone('', 'hold: of which hold the nonce is must be said')
-        const tx = parseTransaction(raw as Hex)
-        if ((tx.nonce ?? 0) !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${tx.nonce ?? 0}`)
+        const { nonce = 0 } = parseTransaction(raw as Hex)
+        if (nonce !== hold.nonce) throw new NotDone('', `hold: its nonce is ${hold.nonce}, and that of the transaction ${nonce}`)
         await ofHold(hold, raw as Hex)
         return give(hold, raw as Hex, true, () => {})
       },
       bump: (p: Any) => replace(p, (old) => ({
-        to: old.to, value: old.value, data: old.input, gas: old.gas, type: old.type, accessList: old.accessList, authorizationList: old.authorizationList,
+        to: old.to, value: old.value, data: old.input, gas: old.gas, type: old.type,
+        accessList: old.accessList, authorizationList: old.authorizationList,
       })),
       cancel: (p: Any) => replace(p, () => ({ to: parseAccount(p.account ?? client.account).address, value: 0n, gas: 21_000n })),
     } as Any

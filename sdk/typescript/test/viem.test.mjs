@@ -212,13 +212,17 @@ describe('viem', { concurrency: 4 }, () => {
     b.p.fault = undefined
     await b.mined(hash, 2)
     assert.equal(b.p.counts[send], 3)
+    // It is killed when the transaction is signed, and not recorded yet.
+    const signed = async () => (await b.server.kill(), b.server.again())
+    await b.mined(await b.plain.extend(noncegate(b.gateway, { signed })).sendTransaction({ to, value: 1n }), 3)
+    assert.equal(b.p.counts[send], 4)
     // It stays away: nothing is sent.
     await b.server.kill()
     const impatient = new Gateway(b.server.url, { timeoutMs: 200 })
     t.after(() => impatient.close())
     const none = await thrown(b.plain.extend(noncegate(impatient)).sendTransaction({ to, value: 1n }))
     assert.ok(none instanceof NotDone, String(none))
-    assert.equal(b.p.counts[send], 3)
+    assert.equal(b.p.counts[send], 4)
   })
 
   test('a hold that another has by now is not sent with', async (t) => {
