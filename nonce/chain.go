@@ -65,7 +65,8 @@ type ChainView struct {
 
 // ErrChainUnknown: the signer is new here, and no node of its chain has said yet how
 // far the account is. Nothing happened.
-var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; nonces of a new signer begin there")
+var ErrChainUnknown = errors.New("no node of the signer's chain has said yet how many transactions the account has; " +
+	"nonces of a new signer begin there")
 
 // MaxSaid bounds ChainView.Said.
 const MaxSaid = 200

@@ -8,7 +8,7 @@ import (
 	"noncegate/lease"
 )
 
-// Errors an Op ends with. Except where said otherwise they mean that nothing
+// Errors of a Result. Except where said otherwise they mean that nothing
 // happened.
 var (
 	// ErrBusy: the queue of the signer's worker is full.
@@ -31,7 +31,8 @@ var (
 	ErrNoChain = errors.New("no chain is configured for this signer; name the nonce to be repaired")
 	// ErrNewSigner: no signer of this name is there, and the gateway takes no new ones
 	// by itself.
-	ErrNewSigner = errors.New("there is no signer of this name, and --new-signers=refuse takes none by itself; raise its floor to where it begins (nonce_setFloor, also to 0)")
+	ErrNewSigner = errors.New("there is no signer of this name, and --new-signers=refuse takes none by itself; " +
+		"raise its floor to where it begins (nonce_setFloor, also to 0)")
 	// ErrInternal: this program is wrong. Nothing was committed.
 	ErrInternal = errors.New("internal error")
 )

@@ -41,13 +41,15 @@ var kinds = [...]struct {
 	KindStatus:         {name: "status", reads: true},
 	KindList:           {name: "list", reads: true},
 	KindExtend:         {name: "extend", ofNonce: true, event: EventExtended},
-	KindMarkSigned:     {name: "mark_signed", ofNonce: true, event: EventSigned, begins: func(r *Request) bool { return r.Take }, needsChain: always},
+	KindMarkSigned:     {name: "mark_signed", ofNonce: true, event: EventSigned, begins: takes, needsChain: always},
 	KindRepair:         {name: "repair", ofNonce: true, withID: true, event: EventAllocated, begins: always, needsChain: always},
 }
 
 func always(*Request) bool { return true }
 
 func handsOut(r *Request) bool { return !r.OnlyKnown }
+
+func takes(r *Request) bool { return r.Take }
 
 // lastKind is the highest one.
 const lastKind = Kind(len(kinds) - 1)

@@ -1,16 +1,20 @@
-// Package nonce defines the types that the rest of the gateway shares: ops and their results,
-// errors and outcomes, events, the stored state of a signer, and the interfaces Store, of
-// databases, and ShardLog, of the performance engine. It knows no socket and no SQL, and starts
-// no goroutine.
+// Package nonce defines what the rest of the gateway shares: requests and their results with the
+// table of kinds, their binary form between nodes, errors and outcomes, events, the stored state of
+// a signer, and the interfaces Store, of databases, and ShardLog, of the performance engine.
 //
-// The state machine is package rules, package service runs it, and the stores are postgres,
-// sqlite and, for tests, memstore. A write has three outcomes: it happened, it did not happen, or
-// the outcome is unknown; see StoreError.
+// It promises that a Request and a Result are plain values, which mean the same on every node, and
+// that a write has three outcomes, which are never merged: it happened, it did not happen, or the
+// outcome is unknown (StoreError). It does not say what a request does to a signer; that is package
+// rules. Package service runs requests, and the stores are postgres, sqlite and, for tests, memstore.
 //
-// Where to begin reading: op.go (what is asked and answered), signer.go and row.go (a signer's
-// row, and one nonce of it), store.go (what a service needs of a store, and the outcomes of its
-// writes), database.go (what else a gateway needs of one), errors.go (what an op ends with); then
-// log.go for the performance engine and chain.go for what a blockchain says.
+// It has no goroutines, no sockets and no SQL. A Path is set by one atomic write; a TotalsWalk has a lock,
+// held while the store is read.
+//
+// Files in reading order: request.go, result.go and kinds.go (what is asked and answered), call.go and
+// slot.go (how it is submitted), route.go (how it is forwarded), codec.go (its binary form), errors.go
+// and event.go; signer.go and row.go (a signer's row, and one nonce of it), store.go (what a service
+// needs of a store, and the outcomes of its writes), database.go and list.go (what else a gateway needs
+// of one); then log.go for the performance engine, and chain.go, watch.go and sent.go for blockchains.
 package nonce
 
 import (

@@ -18,9 +18,10 @@ const addressBytes = len("0x") + 2*len(address.Address{})
 
 var (
 	errNamespace = errors.New("must begin with eip155: in lower case")
-	errAccount   = errors.New("begins with eip155: and must go on with a chain id and an address, such as eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb")
-	errChainID   = errors.New("must have a chain id behind eip155:, from 1 to 9223372036854775807 and without leading zeros")
-	errAddress   = errors.New("must have an address, 0x and 40 hexadecimal digits, behind its chain id")
+	errAccount   = errors.New("begins with eip155: and must go on with a chain id and an address, " +
+		"such as eip155:1:0xab16a96d359ec26a11e2c2b3d8f8b8942d5bfcdb")
+	errChainID = errors.New("must have a chain id behind eip155:, from 1 to 9223372036854775807 and without leading zeros")
+	errAddress = errors.New("must have an address, 0x and 40 hexadecimal digits, behind its chain id")
 )
 
 // ParseSigner checks a signer, 1 to 128 visible ASCII characters, and returns it with

@@ -24,7 +24,9 @@ const listPiece = 1000
 // Collect makes a list of signers from pieces: piece returns signers after a name in order,
 // no more than limit. serving has the node of each shard. It looks at no more than
 // TotalsBound signers.
-func (q *SignersQuery) Collect(now int64, serving []string, piece func(after string, limit int) ([]StoredSigner, error)) ([]SignerFigures, error) {
+func (q *SignersQuery) Collect(
+	now int64, serving []string, piece func(after string, limit int) ([]StoredSigner, error),
+) ([]SignerFigures, error) {
 	var out []SignerFigures
 	size := listPiece
 	if q.Filter == AllSigners {

@@ -39,14 +39,14 @@ func NewHolds(now func() int64) *Holds {
 
 // Reserve takes room for what the op is about to be handed out, until Settle or Release,
 // or reports that there is none.
-func (o *Holds) Reserve(req *nonce.Request, count int) bool {
-	now := o.now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	a := o.account(req.Principal)
+func (h *Holds) Reserve(req *nonce.Request, count int) bool {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.account(req.Principal)
 	a.end(now)
 	if a.open+a.claimed+count > req.MaxOpen {
-		o.forget(req.Principal, a)
+		h.forget(req.Principal, a)
 		return false
 	}
 	a.claimed += count
@@ -54,59 +54,59 @@ func (o *Holds) Reserve(req *nonce.Request, count int) bool {
 }
 
 // Release gives room back.
-func (o *Holds) Release(p nonce.Principal, count int) {
+func (h *Holds) Release(p nonce.Principal, count int) {
 	if count == 0 {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	a := o.of[p]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.of[p]
 	a.claimed -= count
-	o.forget(p, a)
+	h.forget(p, a)
 }
 
 // Settle counts what a committed op did to its principal's open holds: it has new ones, or it
 // ended one or gave it another deadline. A hold that another node handed out is not counted
 // here, and stays so when it is extended. What the plan claimed is given back.
-func (o *Holds) Settle(req *nonce.Request, a *rules.Answer) {
+func (h *Holds) Settle(req *nonce.Request, a *rules.Answer) {
 	switch {
 	case a.Err != nil || !a.Wrote:
 	case a.Claimed > 0:
-		o.given(req.Principal, a.Claimed, a.Until)
-	case a.Ends != nil && a.Ends.Holder != 0 && o.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
+		h.given(req.Principal, a.Claimed, a.Until)
+	case a.Ends != nil && a.Ends.Holder != 0 && h.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
 		holder := a.Ends.Holder // of a hold that has another deadline now
 		if req.Kind == nonce.KindRepair {
 			holder = req.Principal
 		}
 		if holder != 0 {
-			o.given(holder, 1, a.Until)
+			h.given(holder, 1, a.Until)
 		}
 	}
-	o.Release(req.Principal, a.Claimed)
+	h.Release(req.Principal, a.Claimed)
 }
 
-func (o *Holds) account(p nonce.Principal) *account {
-	a := o.of[p]
+func (h *Holds) account(p nonce.Principal) *account {
+	a := h.of[p]
 	if a == nil {
 		a = new(account)
-		o.of[p] = a
+		h.of[p] = a
 	}
 	return a
 }
 
 // given counts holds that were handed out.
-func (o *Holds) given(p nonce.Principal, n int, until int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.account(p).add(until, n)
+func (h *Holds) given(p nonce.Principal, n int, until int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.account(p).add(until, n)
 }
 
 // marked counts a hold as ended, and reports whether it was counted: one that this
 // node did not hand out is not.
-func (o *Holds) marked(p nonce.Principal, until int64) (counted bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	a := o.of[p]
+func (h *Holds) marked(p nonce.Principal, until int64) (counted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.of[p]
 	if a == nil {
 		return false
 	}
@@ -118,24 +118,24 @@ func (o *Holds) marked(p nonce.Principal, until int64) (counted bool) {
 		}
 		counted = true
 	}
-	o.forget(p, a)
+	h.forget(p, a)
 	return counted
 }
 
 // Sweep forgets holds that are due, and who has none.
-func (o *Holds) Sweep() {
-	now := o.now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for p, a := range o.of {
+func (h *Holds) Sweep() {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p, a := range h.of {
 		a.end(now)
-		o.forget(p, a)
+		h.forget(p, a)
 	}
 }
 
-func (o *Holds) forget(p nonce.Principal, a *account) {
+func (h *Holds) forget(p nonce.Principal, a *account) {
 	if a.open+a.claimed == 0 {
-		delete(o.of, p)
+		delete(h.of, p)
 	}
 }
 

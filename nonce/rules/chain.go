@@ -121,7 +121,8 @@ func (d *draft) expire() {
 // marks a nonce that he never got.
 func (d *draft) align(requests []*nonce.Request) {
 	v, s := &d.view, &d.plan.Signer
-	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() || s.Version == 0 && !slices.ContainsFunc(requests, (*nonce.Request).Begins) {
+	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() ||
+		s.Version == 0 && !slices.ContainsFunc(requests, (*nonce.Request).Begins) {
 		return
 	}
 	if v.Guessed && s.Version > 0 {
@@ -138,7 +139,9 @@ func (d *draft) align(requests []*nonce.Request) {
 		if e.Nonce < v.Mined && e.Status == nonce.Released {
 			note := nonce.Note{Reason: nonce.ReasonMined, TxHash: d.in.Chain.UsedBy(e.Nonce)}
 			d.consume(nonce.Past{Nonce: e.Nonce, Attempt: e.Attempt, Holder: e.Holder, Note: note})
-			d.plan.Own = append(d.plan.Own, nonce.Event{Type: nonce.EventUsed, Nonce: e.Nonce, Attempt: e.Attempt, Reason: note.Reason, TxHash: note.TxHash})
+			d.plan.Own = append(d.plan.Own, nonce.Event{
+				Type: nonce.EventUsed, Nonce: e.Nonce, Attempt: e.Attempt, Reason: note.Reason, TxHash: note.TxHash,
+			})
 		}
 	}
 	if v.Final >= s.Floor+alignFloor {
@@ -203,7 +206,8 @@ func (d *draft) unrepairable(n int64, row nonce.Row, there bool) error {
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Consumed}, longAgo)
 	case !chain && row.Status == nonce.Consumed && d.room() <= 0:
 		return &nonce.HoldLimitError{Limit: d.rules.MaxLive} // with a chain it is one nonce, and all others wait for it
-	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt, (!there || row.Status == nonce.Consumed) && d.grantRuns() != 0:
+	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonInDoubt,
+		(!there || row.Status == nonce.Consumed) && d.grantRuns() != 0:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, doubtSentence) // or it was, when it was marked
 	case there && row.Status == nonce.Held && row.Reason == nonce.ReasonRepair && row.Holder != d.req.Principal:
 		return conflict(nonce.Row{Nonce: n, Status: nonce.Held}, "somebody else is repairing the nonce")

@@ -31,7 +31,8 @@ func Mend(s nonce.Signer, sh *lease.Shard) (nonce.Signer, bool) {
 		if e.Note != nil {
 			note.TxHash, note.Replaced, note.Earlier = e.Note.TxHash, e.Note.Replaced, e.Note.Earlier
 		}
-		live = append(live, nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt, Status: nonce.Held, Until: max(e.Until, sh.DoubtUntil, 1), Note: &note})
+		until := max(e.Until, sh.DoubtUntil, 1)
+		live = append(live, nonce.Entry{Nonce: e.Nonce, Attempt: e.Attempt, Status: nonce.Held, Until: until, Note: &note})
 	}
 	for n := s.Next; n < s.Ceiling; n++ {
 		live = append(live, nonce.Entry{Nonce: n, Attempt: 1, Status: nonce.Held, Until: max(sh.DoubtUntil, 1), Note: inDoubt})

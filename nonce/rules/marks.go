@@ -88,7 +88,8 @@ func (d *draft) record(row nonce.Row) (note nonce.Note, ok bool) {
 	case row.TxHash == nonce.TxHash{}:
 		note.TxHash = hash
 	case row.Replaced.Len()+1 >= nonce.MaxHashes:
-		d.conflict(row, fmt.Sprintf("%d transactions are recorded for this nonce, which is the most; nonce_repair hands it out again", nonce.MaxHashes))
+		d.conflict(row, fmt.Sprintf("%d transactions are recorded for this nonce, which is the most; "+
+			"nonce_repair hands it out again", nonce.MaxHashes))
 		return note, false
 	default:
 		note.TxHash, note.Replaced = hash, row.Replaced.Append(row.TxHash)
@@ -133,7 +134,8 @@ func (d *draft) markRecyclable(row nonce.Row) {
 		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
 	case !sent && repaired && d.in.Chain != nil && !req.Unsent:
 		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
-		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, say unsent: true if no node has a transaction of it, or let the hold end")
+		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, "+
+			"say unsent: true if no node has a transaction of it, or let the hold end")
 	case sent && req.Forwarded && (row.TxHash != req.TxHash || row.Replaced != "" || repaired):
 		d.end(row, was) // only the newest was refused; those that it was to replace may be in a pool
 	case sent && row.Reason == nonce.ReasonResent:

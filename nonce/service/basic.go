@@ -141,7 +141,8 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
-			Signer: row, GrantUntil: l.Shard.LostGrant(loaded.Now.UnixMilli()), Now: exactly(loaded.Now), History: l.History, Requests: l.Requests, Chain: chain,
+			Signer: row, GrantUntil: l.Shard.LostGrant(loaded.Now.UnixMilli()), Now: exactly(loaded.Now),
+			History: l.History, Requests: l.Requests, Chain: chain,
 			Claim: svc.open.Reserve, NoExpiry: noExpiry || svc.clock.paused(),
 		}, requests)
 		w := nonce.Write{
@@ -245,7 +246,7 @@ func (b *basic) postpone(e nonce.DueEntry) {
 	defer cancel()
 	_, err := b.svc.store.Locked(ctx, nonce.SignerNeed{Signer: e.Signer}, func(l nonce.Loaded) (nonce.Write, error) {
 		row := &l.Signers[0]
-		return nonce.Write{Name: e.Signer, Term: row.Shard.Term(), Check: true, Signer: nonce.Signer{Version: row.Signer.Version}, DueAt: l.Now.UnixMilli() + unreadableAgain}, nil
+		return relisted(e.Signer, row.Shard.Term(), row.Signer.Version, l.Now.UnixMilli()), nil
 	})
 	if err != nil {
 		b.svc.log.Debug("a signer that cannot be read stays listed", "signer", e.Signer, "error", err)

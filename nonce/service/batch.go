@@ -20,6 +20,10 @@ type batch struct {
 	waiting        bool // the store has listed more than is looked at now
 }
 
+func (b *batch) empty() bool {
+	return len(b.tasks)+len(b.forwardsOver)+len(b.commands)+len(b.due) == 0 && !b.tick
+}
+
 func (w *worker) take() (b batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

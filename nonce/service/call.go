@@ -86,6 +86,10 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 	return nil
 }
 
+// NonceFunc does something with a nonce, and returns the hash of the transaction that it sent with it,
+// if it knows it.
+type NonceFunc func(context.Context, *Hold) (nonce.TxHash, error)
+
 // WithNonce allocates a nonce of signer, runs fn with it in the caller's own
 // goroutine, and marks it used when fn returns no error: with the hash it returned,
 // else with that which Signed recorded, else without one.
@@ -97,9 +101,11 @@ func (h *Hold) Signed(ctx context.Context, hash nonce.TxHash) error {
 //
 // fn may call the service again, for the same signer too: no worker waits for it. Its
 // context ends with the hold.
-func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, fn func(context.Context, *Hold) (nonce.TxHash, error)) error {
+func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, fn NonceFunc) error {
 	sent := time.Now()
-	got, err := s.Do(ctx, &nonce.Request{Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst})
+	got, err := s.Do(ctx, &nonce.Request{
+		Kind: nonce.KindAllocate, Signer: signer, Count: 1, Hold: o.Hold, RequestID: o.RequestID, RecordFirst: o.RecordFirst,
+	})
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -129,14 +135,16 @@ func (s *Service) WithNonce(ctx context.Context, signer string, o NonceOptions, 
 // nobody knows whether the nonce was used.
 func (h *Hold) end(hash nonce.TxHash, err error, recordFirst bool) *nonce.Request {
 	signed := h.signed.Load()
+	mark := &nonce.Request{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
 	switch {
 	case err == nil:
 		if recorded := h.hash.Load(); hash == (nonce.TxHash{}) && recorded != nil {
-			hash = *recorded
+			mark.TxHash = *recorded
 		}
-		return &nonce.Request{Kind: nonce.KindMarkUsed, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: hash}
+		return mark
 	case errors.Is(err, nonce.ErrNotSent), recordFirst && !signed:
-		return &nonce.Request{Kind: nonce.KindMarkRecyclable, Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, Reason: "handler_error", Unsent: signed}
+		mark.Kind, mark.TxHash, mark.Reason, mark.Unsent = nonce.KindMarkRecyclable, nonce.TxHash{}, "handler_error", signed
+		return mark
 	}
 	return nil
 }

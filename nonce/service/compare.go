@@ -116,7 +116,7 @@ func rowWentBack(sig *signer, l *nonce.LoadedSigner) bool {
 		return true
 	}
 	return l.Signer.Version < sig.row.Version || l.Signer.Next < sig.row.Next ||
-		l.Signer.Version == sig.row.Version && (l.Token != sig.token || !slices.Equal(l.Signer.Live, sig.row.Live) && !sameLive(l.Signer.Live, sig.row.Live))
+		l.Signer.Version == sig.row.Version && (l.Token != sig.token || !sameLive(l.Signer.Live, sig.row.Live))
 }
 
 // sameLive compares entries by what they say.
@@ -133,7 +133,8 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	sig.stop()
 	w.svc.fig.WentBack()
 	w.svc.log.Error("the store went back: this signer is stopped until nonce_setFloor gives it a safe floor",
-		"signer", sig.name, "seen_version", max(sig.row.Version, sig.confirmed), "version", l.Signer.Version, "seen_next", sig.safe, "next", l.Signer.Next)
+		"signer", sig.name, "seen_version", max(sig.row.Version, sig.confirmed), "version", l.Signer.Version,
+		"seen_next", sig.safe, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
 }
 

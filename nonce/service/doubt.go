@@ -22,7 +22,9 @@ func (w *worker) mendAll(groups []*group) []*group {
 			continue
 		}
 		ill = append(ill, g)
-		writes = append(writes, nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended)})
+		writes = append(writes, nonce.Write{
+			Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended),
+		})
 	}
 	if len(ill) == 0 {
 		return groups
@@ -32,7 +34,8 @@ func (w *worker) mendAll(groups []*group) []*group {
 	res, err := w.svc.store.Commit(ctx, w.svc.holder, writes)
 	for i, g := range ill {
 		if err == nil && res.Results[i] == nonce.Applied {
-			w.svc.log.Warn("a signer is in doubt after a loss", "signer", g.name, "next", writes[i].Signer.Next, "until", time.UnixMilli(g.shard.doubt.DoubtUntil))
+			w.svc.log.Warn("a signer is in doubt after a loss", "signer", g.name, "next", writes[i].Signer.Next,
+				"until", time.UnixMilli(g.shard.doubt.DoubtUntil))
 			w.set(g.sig, writes[i].Signer, writes[i].Term.Token)
 			g.sig.listed = max(0, writes[i].DueAt)
 			continue

@@ -61,7 +61,9 @@ var eventBuffers = sync.Pool{New: func() any { return new([]nonce.Event) }}
 
 // events appends what a request changed.
 func events(to []nonce.Event, req *nonce.Request, a *rules.Answer, version int64, at time.Time) []nonce.Event {
-	e := nonce.Event{Type: req.Kind.Event(), Signer: req.Signer, Version: version, At: at, Nonce: req.Nonce, Attempt: cmp.Or(a.Attempt, req.Attempt)}
+	e := nonce.Event{
+		Type: req.Kind.Event(), Signer: req.Signer, Version: version, At: at, Nonce: req.Nonce, Attempt: cmp.Or(a.Attempt, req.Attempt),
+	}
 	switch req.Kind {
 	case nonce.KindMarkUsed, nonce.KindMarkSigned:
 		e.TxHash = req.TxHash

@@ -10,7 +10,8 @@ import (
 )
 
 // errTooSoon is told instead of an answer that must wait, where nobody waits.
-const errTooSoon nonce.Told = "it is recorded, and somebody else may still have been given the nonce before the performance engine was lost; ask again"
+const errTooSoon nonce.Told = "it is recorded, and somebody else may still have been given the nonce " +
+	"before the performance engine was lost; ask again"
 
 // tooSoon keeps an answer that must not be told yet, by the store's clock.
 func (w *worker) tooSoon(t *task, a *rules.Answer) bool {

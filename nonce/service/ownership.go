@@ -123,7 +123,8 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, 
 	}
 	pinning, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
 	defer cancel()
-	for err = s.store.Pin(pinning, shard, node); passes(err) && pinning.Err() == nil; err = s.store.Pin(pinning, shard, node) { // commits have the row locked
+	pin := func() error { return s.store.Pin(pinning, shard, node) }
+	for err = pin(); passes(err) && pinning.Err() == nil; err = pin() { // commits have the row locked
 		select {
 		case <-time.After(s.cfg.LockRetry):
 		case <-pinning.Done():

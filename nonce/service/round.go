@@ -152,7 +152,8 @@ func (w *worker) overlay(g *group) {
 }
 
 // errStopped refuses what could hand out a nonce twice.
-const errStopped nonce.Told = "the store went back and lost acknowledged writes of this signer; raise its floor above every nonce that was handed out"
+const errStopped nonce.Told = "the store went back and lost acknowledged writes of this signer; " +
+	"raise its floor above every nonce that was handed out"
 
 // frontTask ends the group's first task if it needs no plan.
 func (w *worker) frontTask(g *group) bool {

@@ -1,34 +1,36 @@
-// Package service runs ops on signers that a node owns shard by shard.
+// Package service runs requests on signers that a node owns shard by shard.
 //
-// A worker is a goroutine that runs some of this node's shards, one batch at a time: it
-// takes the queued ops, at most Config.MaxBatch, plans them with nonce/rules on its memory of the
-// signers, commits
-// everything in one statement, and only then updates its memory and answers. While a commit
-// is under way the next batch collects. In mode basic no worker runs, and there is no memory: each
+// A worker is a goroutine that runs some of this node's shards, one batch at a time: it takes the
+// queued requests, at most Config.MaxBatch, plans them with nonce/rules on its memory of the signers,
+// commits everything in one statement, and only then updates its memory and answers. While a commit is
+// under way the next batch collects. In mode basic no worker runs, and there is no memory: each
 // request is one transaction in the caller's goroutine.
 //
-// It promises: an op ends exactly once; an answer ok leaves after its commit; a refusal
-// means that nothing happened; ops of one caller for one signer run in the order in which
-// they were submitted, also across other nodes. It does not promise that a node may write.
-// The store decides that, in the writing statement, by the token of the shard and the
-// version of the signer, and never by comparing the times of leases.
+// It promises: a request ends exactly once; an answer ok leaves after its commit; a refusal means that
+// nothing happened; requests of one caller for one signer run in the order in which they were
+// submitted, also across other nodes.
 //
-// Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds,
-// the pruner, the heartbeat (package lease) and those of the performance engine. Stop ends them all and waits, or returns
-// ErrCutShort when its time is over.
+// It does not promise that a node may write. The store decides that, in the writing statement, by the
+// token of the shard and the version of the signer, and never by comparing the times of leases.
 //
-// Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of
-// basic, held for a whole batch or transaction, calls of the store included; Service.looking,
-// a channel used as a lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu
-// and those of package fairness. No goroutine holds two of these last ones, or waits while it holds
-// one. Only releaseAll holds several batchMu, those of all workers in order. Service.gate is
-// separate: it is held briefly, and no other lock is taken under it.
+// Its goroutines are the workers, the watcher of shard ownership, the sweeper of overdue holds, the
+// pruner, the heartbeat (package lease) and those of the performance engine. Stop ends them all and
+// waits, or returns ErrCutShort when its time is over.
 //
-// Where to begin reading: worker.go and batch.go (a batch), round.go (one step of it), then its
-// steps in order: forward.go, acquire.go, load.go, commit.go, settle.go. shards.go has the ownership,
-// watch.go moves shards, sweep.go ends overdue holds, compare.go handles a store that went back.
-// committer.go is the seam to the performance engine (package performance), which commits the plans of
-// shards that have it; doubt.go and later.go are what a loss of it leaves behind.
+// Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of basic, held
+// for a whole batch or transaction, calls of the store included; Service.looking, a channel used as a
+// lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu and those
+// of package fairness. No goroutine holds two of these last ones, or waits while it holds one. Only
+// releaseAll holds several batchMu, those of all workers in order. Service.gate is separate: it is held
+// briefly, and no other lock is taken under it.
+//
+// Files in reading order: service.go and task.go (a request from Submit to its end), worker.go and
+// batch.go (a batch), round.go (one step of it), then the steps: forward.go, acquire.go, load.go and
+// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, sweep.go ends overdue
+// holds, compare.go handles a store that went back. shards.go, watch.go and ownership.go have who owns
+// what. committer.go is the seam to the performance engine (package performance), which commits the
+// plans of shards that have it; doubt.go and later.go are what a loss of it leaves behind. basic.go is
+// the other mode, call.go is for programs that embed the service.
 package service
 
 import (
@@ -92,7 +94,8 @@ type Service struct {
 // node has its lease and knows the others. fatal is called, once at most and from any
 // goroutine, when the process must end because a later start of the same node id exists.
 // sink may be nil. The error is a sentence that names the setting or what the store said.
-func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig nonce.Figures, sink nonce.EventSink, fatal func(error), log *slog.Logger) (*Service, error) {
+func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig nonce.Figures, sink nonce.EventSink,
+	fatal func(error), log *slog.Logger) (*Service, error) {
 	cfg.defaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -304,7 +307,8 @@ func (s *Service) sayWhy(t *task) {
 		return
 	}
 	s.saidWhy.Do(func() {
-		s.log.Warn("the store does not do what requests need; they are told unavailable", "op", t.req.Kind.String(), "signer", t.req.Signer, "error", e.Err)
+		s.log.Warn("the store does not do what requests need; they are told unavailable",
+			"op", t.req.Kind.String(), "signer", t.req.Signer, "error", e.Err)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -271,6 +272,11 @@ func (w *worker) lookedAt(g *group) {
 	}
 }
 
+// relisted is the write that lists a signer of that version for later, and leaves it as it is.
+func relisted(name string, term lease.ShardTerm, version, now int64) nonce.Write {
+	return nonce.Write{Name: name, Term: term, Check: true, Signer: nonce.Signer{Version: version}, DueAt: now + unreadableAgain}
+}
+
 // postpone lists a signer that cannot be read, or is stopped, for later, so that those behind it
 // in the store's list are found.
 func (w *worker) postpone(g *group, version int64) {
@@ -279,7 +285,8 @@ func (w *worker) postpone(g *group, version int64) {
 	}
 	ctx, cancel := w.svc.timeout()
 	defer cancel()
-	later := nonce.Write{Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: true, Signer: nonce.Signer{Version: version}, DueAt: w.svc.clock.now().Earliest + unreadableAgain}
+	later := relisted(g.name, g.shard.shardTerm(), version, w.svc.clock.now().Earliest)
+	later.Generation = w.generation
 	if _, err := w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{later}); err != nil {
 		w.svc.log.Debug("a signer that is stopped, or cannot be read, stays listed", "signer", g.name, "error", err)
 	}

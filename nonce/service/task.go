@@ -154,6 +154,8 @@ func (s *Service) dropEvents(t *task) {
 	}
 }
 
+func (t *task) principal() nonce.Principal { return t.req.Principal }
+
 // over reports whether the task has its final outcome.
 func (t *task) over() bool { return t.outcome >= committed }
 

@@ -82,5 +82,6 @@ func (w *watch) balance() {
 
 // mayMove reports whether this node gives a shard up for the node that should have it.
 func (w *watch) mayMove(sh *shard, preferred string) bool {
-	return preferred != "" && preferred != w.svc.holder.Node && sh.stopped.Load() == 0 && time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(preferred)
+	return preferred != "" && preferred != w.svc.holder.Node && sh.stopped.Load() == 0 &&
+		time.Now().After(w.keptUntil[sh.id]) && w.svc.reaches(preferred)
 }

@@ -67,7 +67,8 @@ type command struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue(func(t *task) nonce.Principal { return t.req.Principal }), wake: make(chan struct{}, 1), generation: s.store.Generation(),
+		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(),
+		slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue((*task).principal),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
 	}
@@ -126,7 +127,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if len(b.tasks) == 0 && len(b.forwardsOver) == 0 && len(b.commands) == 0 && len(b.due) == 0 && !b.tick && (!w.more || b.signers == 0) && !w.parkedDue() && !w.laterDue() && (w.committer == nil || !w.committer.Due()) {
+	if b.empty() && (!w.more || b.signers == 0) && !w.parkedDue() && !w.laterDue() && (w.committer == nil || !w.committer.Due()) {
 		w.wakeLater()
 		return false
 	}
@@ -429,7 +430,8 @@ func (s *Service) StepDown() {
 		s.log.Warn("it is not known who else is there to serve this node's shards", "error", err)
 	}
 	if s.StoppedSigners() > 0 {
-		s.log.Error("this node leaves, and with it what it knows of signers that it stopped because the store went back: other nodes hand out of them again; raise their floors above every nonce that was handed out",
+		s.log.Error("this node leaves, and with it what it knows of signers that it stopped because the store went back: "+
+			"other nodes hand out of them again; raise their floors above every nonce that was handed out",
 			"stopped", s.StoppedSigners(), "signers", s.Stopped(maxNamed))
 	}
 	s.releaseAll()
