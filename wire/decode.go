@@ -27,7 +27,6 @@ import (
 //	min= max=    the bounds of a number, which is never below 0
 //	default=     a number that is not given
 //	oneof=A|B    the words that a string may be
-//	named        it cannot be given by position
 //
 // A number is written as one, or as a "0x" quantity.
 func Params[P any]() func(params []byte) (P, *Error) {
@@ -51,11 +50,7 @@ func Params[P any]() func(params []byte) (P, *Error) {
 }
 
 // plan is how a struct is decoded.
-type plan struct {
-	fields     []field
-	positional int // so many of them, the first ones, can be given by position
-	forwarded  int // the field of that name; -1: there is none
-}
+type plan struct{ fields []field }
 
 // field is one parameter, as its type and its tags say.
 type field struct {
@@ -64,7 +59,6 @@ type field struct {
 	required, notEmpty bool
 	low, high, absent  int64 // of a number; high 0: no bound
 	words              []string
-	current            bool  // between nodes: with forwarded it has no bound and no default
 	object             *plan // of a struct
 }
 
@@ -76,21 +70,14 @@ var rawType = reflect.TypeFor[Raw]()
 // planOf reads the tags of a struct, of whose fields one may be a struct. A mistake in them is one of
 // this package's, and panics.
 func planOf(t reflect.Type) *plan {
-	p := &plan{forwarded: -1}
+	p := new(plan)
 	for i := range t.NumField() {
-		f, named := fieldOf(t.Field(i))
-		if !named {
-			p.positional++
-		}
-		if f.name == "forwarded" {
-			p.forwarded = i
-		}
-		p.fields = append(p.fields, f)
+		p.fields = append(p.fields, fieldOf(t.Field(i)))
 	}
 	return p
 }
 
-func fieldOf(sf reflect.StructField) (f field, named bool) {
+func fieldOf(sf reflect.StructField) (f field) {
 	f.name, _, _ = strings.Cut(sf.Tag.Get("json"), ",")
 	for rule := range strings.FieldsSeq(sf.Tag.Get("param")) {
 		word, value, _ := strings.Cut(rule, "=")
@@ -99,10 +86,6 @@ func fieldOf(sf reflect.StructField) (f field, named bool) {
 			f.required = true
 		case "notempty":
 			f.notEmpty = true
-		case "named":
-			named = true
-		case "current":
-			f.current = true
 		case "oneof":
 			f.words = strings.Split(value, "|")
 		case "min":
@@ -133,7 +116,7 @@ func fieldOf(sf reflect.StructField) (f field, named bool) {
 	default:
 		panic("wire: no parameter can be a " + sf.Type.String())
 	}
-	return f, named
+	return f
 }
 
 func mustInt(s string) int64 {
@@ -200,8 +183,8 @@ func (p *plan) byPosition(params []byte, v reflect.Value) (g given, err *broken)
 	for elements.next() != nil {
 		count++
 	}
-	if count > p.positional {
-		return g, &broken{"params", fmt.Sprintf("%d given by position, at most %d allowed", count, p.positional)}
+	if count > len(p.fields) {
+		return g, &broken{"params", fmt.Sprintf("%d given by position, at most %d allowed", count, len(p.fields))}
 	}
 	elements = partsOf(params)
 	for i := range count {
@@ -356,7 +339,6 @@ func (p *plan) check(fields, inner uint64, v reflect.Value) *broken {
 		f, is := &p.fields[i], fields&(1<<i) != 0
 		var rule string
 		switch {
-		case f.current && fields&(1<<p.forwarded) != 0:
 		case is:
 			rule = f.breaks(v.Field(i))
 		case f.required:

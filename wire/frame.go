@@ -3,7 +3,6 @@ package wire
 import (
 	"bytes"
 	"errors"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/goccy/go-json/jsontext"
@@ -14,7 +13,6 @@ type Call struct {
 	ID     []byte // raw JSON, to be echoed; nil: a notification, answered by nothing
 	Method string
 	Params []byte // raw JSON, an object or an array, in which names may be given twice and surrogates unpaired; nil: none
-	Path   uint64 // between nodes: what must not be overtaken; 0: none, or no number
 	Err    *Error // this request is invalid; ID is then what can be echoed, null where nothing can
 }
 
@@ -64,7 +62,7 @@ func (f *Frame) Decode(data []byte) *Error {
 }
 
 // request is the members of a request as they stand. Others are ignored.
-type request struct{ version, id, method, params, path []byte }
+type request struct{ version, id, method, params []byte }
 
 // callOf reads one request. data is valid JSON.
 func callOf(data []byte) Call {
@@ -97,9 +95,6 @@ func callOf(data []byte) Call {
 			return refused(id, invalidRequest("method", unpairedSurrogate))
 		}
 		c.Method = string(unquote(r.method))
-	}
-	if r.path != nil {
-		c.Path, _ = strconv.ParseUint(string(r.path), 10, 64) // of no use to clients, and ignored
 	}
 	switch jsontext.Value(r.params).Kind() {
 	case jsontext.KindBeginObject, jsontext.KindBeginArray:
@@ -150,8 +145,6 @@ func (r *request) member(quoted []byte) *[]byte {
 		return &r.method
 	case `"params"`:
 		return &r.params
-	case `"path"`:
-		return &r.path
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func FuzzParams(f *testing.F) {
 		for _, seed := range []string{
 			string(allocateByName), `["a",1,"0x1",1,{"key":"k","intervalMs":"0x64","keep":true}]`, `[{"signer":"a","nonce":"0x1f"}]`,
 			`["events",{"signers":["a"]}]`, `{"id":"0x1"}`, `["a","HELD",0,1000]`, `[null]`, ``,
-			`{"signer":"a","nonce":1,"txHash":"0x1","forwarded":true,"take":true,"attempt":0,"markAny":true}`, `["a",null,5000]`, `["a",1,"0x1f4",2]`,
+			`["a",null,5000]`, `["a",1,"0x1f4",2]`,
 		} {
 			f.Add(method, []byte(seed))
 		}

@@ -10,14 +10,6 @@ type AllocateParams struct {
 	// RecordFirst promises that nothing is sent before nonce_markSigned has recorded its
 	// hash. Without one a hold that is over then needs no judging: it was not used.
 	RecordFirst bool `json:"recordFirst,omitempty"`
-	// OnlyKnown is said between nodes: answer what RequestID was given before, and
-	// hand nothing out.
-	OnlyKnown bool `json:"onlyKnown,omitempty" param:"named"`
-	// Principal is said between nodes: who asks, in sixteen hexadecimal digits; empty:
-	// nobody in particular.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
-	// MaxOpen is said with it: how many holds the principal may have; 0: any number.
-	MaxOpen int64 `json:"maxOpen,omitempty" param:"named min=1 max=2147483647"`
 }
 
 // MarkUsedParams are the params of nonce_markUsed.
@@ -27,10 +19,6 @@ type MarkUsedParams struct {
 	TxHash  string `json:"txHash,omitempty" param:"notempty"`         // empty: used, and the hash is not known
 	Attempt int64  `json:"attempt,omitempty" param:"min=1 default=1"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
-	// Principal is that of AllocateParams, and MarkAny is said between nodes, too: who
-	// asks may mark holds of others.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
-	MarkAny   bool   `json:"markAny,omitempty" param:"named"`
 }
 
 // MarkRecyclableParams are the params of nonce_markRecyclable.
@@ -43,15 +31,6 @@ type MarkRecyclableParams struct {
 	// Unsent says that no node has a transaction whose hash was recorded: none was given
 	// one, or each that was has refused it for good.
 	Unsent bool `json:"unsent,omitempty"`
-	// Forwarded is said between nodes, with TxHash: the gateway gave that transaction to
-	// the nodes of its chain, and all refused it.
-	// Keep, with Forwarded, leaves the hold with its holder.
-	Forwarded bool   `json:"forwarded,omitempty" param:"named"`
-	Keep      bool   `json:"keep,omitempty" param:"named"`
-	TxHash    string `json:"txHash,omitempty" param:"named notempty"`
-	// As in MarkUsedParams.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
-	MarkAny   bool   `json:"markAny,omitempty" param:"named"`
 }
 
 // MarkSignedParams are the params of nonce_markSigned.
@@ -59,19 +38,8 @@ type MarkSignedParams struct {
 	Signer  string `json:"signer" param:"required"`
 	Nonce   int64  `json:"nonce" param:"required"`
 	TxHash  string `json:"txHash" param:"required"`
-	Attempt int64  `json:"attempt,omitempty" param:"min=1 default=1 current"` // from 1; absent 1, or with Forwarded 0, which is the current one
+	Attempt int64  `json:"attempt,omitempty" param:"min=1 default=1"` // from 1; 1 when absent
 	Guard   *Guard `json:"guard,omitempty"`
-	// Forwarded is said between nodes: the gateway itself is about to give the
-	// transaction to the nodes of its chain. Take, with it, hands the nonce out if it is
-	// the next one and nobody holds it; MaxOpen, with that, is as in AllocateParams. Over is
-	// the transaction that this one may replace.
-	Forwarded bool   `json:"forwarded,omitempty" param:"named"`
-	Take      bool   `json:"take,omitempty" param:"named"`
-	Over      string `json:"over,omitempty" param:"named notempty"`
-	MaxOpen   int64  `json:"maxOpen,omitempty" param:"named min=1 max=2147483647"`
-	// As in MarkUsedParams.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
-	MarkAny   bool   `json:"markAny,omitempty" param:"named"`
 }
 
 // ExtendParams are the params of nonce_extend.
@@ -80,9 +48,6 @@ type ExtendParams struct {
 	Nonce   int64  `json:"nonce" param:"required"`
 	HoldMs  int64  `json:"holdMs" param:"required min=1"`             // from 1, counted from the commit
 	Attempt int64  `json:"attempt,omitempty" param:"min=1 default=1"` // from 1; 1 when absent
-	// As in MarkUsedParams.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
-	MarkAny   bool   `json:"markAny,omitempty" param:"named"`
 }
 
 // RepairParams are the params of nonce_repair.
@@ -92,7 +57,6 @@ type RepairParams struct {
 	HoldMs int64  `json:"holdMs,omitempty" param:"min=1"` // from 1; 0: the gateway's default
 	// As in AllocateParams.
 	RequestID string `json:"requestId,omitempty" param:"notempty"`
-	Principal string `json:"principal,omitempty" param:"named notempty"`
 }
 
 // StatusParams are the params of nonce_status.
@@ -106,17 +70,12 @@ type ListParams struct {
 	Status string `json:"status,omitempty" param:"oneof=HELD|RELEASED|CONSUMED|UNKNOWN"` // one of the states; empty: all
 	From   int64  `json:"from,omitempty"`                                                // the lowest nonce wanted
 	Limit  int64  `json:"limit,omitempty" param:"min=1 max=1000 default=100"`            // 1 to MaxListLimit; 100 when absent
-	// ChainOnly is said between nodes: only nonces of which the chain says something are wanted, and
-	// only that.
-	ChainOnly bool `json:"chainOnly,omitempty" param:"named"`
 }
 
 // SetFloorParams are the params of nonce_setFloor.
 type SetFloorParams struct {
 	Signer string `json:"signer" param:"required"`
 	Floor  int64  `json:"floor" param:"required"`
-	// As in AllocateParams.
-	Principal string `json:"principal,omitempty" param:"named notempty"`
 }
 
 // SubscribeParams are the params of nonce_subscribe. By name there are only the

@@ -133,8 +133,6 @@ type MarkResult struct {
 	// AllocateResult.
 	HeldUntil *Time `json:"heldUntil,omitempty"`
 	HoldMs    int64 `json:"holdMs,omitempty"`
-	// Reissued is said between nodes, of a transaction that the gateway forwards.
-	Reissued *Reissued `json:"reissued,omitempty"`
 }
 
 // ExtendResult answers nonce_extend: the hold with its new deadline. HoldMs is counted

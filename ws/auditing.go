@@ -57,10 +57,10 @@ func entryOf(event audit.Event, session *access.Session, address string) audit.E
 }
 
 // audit says what a client asked for and what came of it, if that is wanted. It comes
-// before the answer is queued. What another node brings is said there.
+// before the answer is queued.
 func (r *request) audit() {
 	c := r.conn
-	if !c.srv.cfg.Audit.Wants(audit.Refusals) || c.peer != nil {
+	if !c.srv.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}
 	err := r.failure()

@@ -5,15 +5,13 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
-	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/nonce/fairness"
 	"noncegate/wire"
 	"noncegate/writer"
 )
 
-// class is what the connections of one kind have in common: those of clients, or
-// those of other nodes.
+// class is what the connections of one kind have in common: those of /ws, or of one dialect.
 type class struct {
 	inflight        *backpressure.Gate // the requests of all of them
 	fair            *fairness.Shares   // of inflight, by principal; nil: they are not shared
@@ -32,41 +30,6 @@ func (s *Server) clientClass() class {
 
 // maxAnswer is the largest answer that a connection has room for, without its frame's header.
 func (k *class) maxAnswer() int64 { return k.writer.Marks.Max - encodepool.MaxHeader }
-
-const (
-	// nodeAnswerBytes is what a node connection may have queued for each request
-	// in flight: four times the answer to nearly every one, so that all of them
-	// and some large ones have room beside the events.
-	nodeAnswerBytes = 4 * smallReplyBytes
-	// nodeMessages is how many messages it may have queued for each: as many
-	// events as answers, and as many again that wait to be written.
-	nodeMessages = 4
-	// nodeMessageBytes holds the longest request there is between nodes: a
-	// subscription to MaxSigners signers, each of quotes only, which double.
-	nodeMessageBytes = events.MaxSigners * (2*nonce.MaxKeyBytes + len(`"",`)) * 5 / 4
-)
-
-// nodeClass is that of other nodes. Their requests have slots of their own, as
-// many as those of all clients: were they the same, two nodes full of requests for
-// each other's signers would refuse each other everything, each waiting for the
-// other. One node may have a quarter, so that two that send more than this one can
-// do leave slots to others.
-//
-// A node is not a slow client: its connection is never paused, nor ended for being
-// slow, since the clients of a whole node hang on it; only the hard bounds end it.
-// Events are left out when it does not keep up, before they take the room of
-// answers.
-func (s *Server) nodeClass(pool *encodepool.Pool) class {
-	c := s.clientClass()
-	c.maxInflight = max(1, min(s.cfg.Nodes.MaxInflight, s.cfg.MaxInflightTotal/4))
-	c.maxMessageBytes = max(c.maxMessageBytes, int64(nodeMessageBytes))
-	c.sendBuffer = 0 // as much as the kernel likes
-	limit := max(s.cfg.Writer.Marks.Max, int64(c.maxInflight)*nodeAnswerBytes)
-	c.writer.Marks = backpressure.Marks{High: limit / 4, Low: limit / 16, Max: limit, MaxAge: s.cfg.Writer.Marks.MaxAge, Drop: true}
-	c.writer.MaxMessages = max(c.writer.MaxMessages, nodeMessages*c.maxInflight)
-	c.writer.Share = max(c.writer.Share, min(nodeMessages*c.maxInflight, pool.Capacity()))
-	return c
-}
 
 // enter counts n requests of a share as in flight. Draining is looked at after the
 // count was raised and before anything else: Drain looks at the count after it

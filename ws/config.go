@@ -86,13 +86,9 @@ type Config struct {
 	// Info describes the gateway, for gateway_info. It must not block. Required.
 	Info func() wire.InfoResult
 
-	// Writer configures the queues to the clients, and where Nodes does not say
-	// otherwise those to other nodes. Required, but for its OnEncodeError, which New sets.
+	// Writer configures the queues to the clients. Required, but for its OnEncodeError, which New sets.
 	Writer writer.Config
 
-	// Nodes is how other nodes of the same store connect to this one. The zero NodeConfig:
-	// none may.
-	Nodes NodeConfig
 	// Guard has the locks of calls that are guarded against being made twice at a
 	// time. It must live until the service has stopped. nil: a call with a guard is
 	// refused.
@@ -142,7 +138,6 @@ func (c *Config) setDefaults() {
 	c.ChainWait = cmp.Or(c.ChainWait, defaultChainWait)
 	c.MaxReceiveBytes = cmp.Or(c.MaxReceiveBytes, 64<<20)
 	c.Origins.Addresses = c.Auth == nil
-	c.Nodes.known = c.Auth != nil
 }
 
 // validate names the settings that are wrong or contradict each other.
@@ -170,12 +165,8 @@ func (c *Config) validate() error {
 		return errors.New("the timeouts of a first message, of a message and of an idle connection must not be below 0")
 	case c.Info == nil:
 		return errors.New("nobody to ask for gateway_info")
-	case c.Nodes.ID != "" && c.Nodes.MaxInflight < 1:
-		return fmt.Errorf("%d requests in flight of another node, at least 1 is needed", c.Nodes.MaxInflight)
 	case c.GuardCalls != 0 && (c.Guard == nil || c.GuardCalls < guard.MinInterval || c.GuardCalls > guard.MaxInterval):
 		return fmt.Errorf("calls guarded for %v: a guard is needed, and %v to %v", c.GuardCalls, guard.MinInterval, guard.MaxInterval)
-	case c.Nodes.ID == "" && c.Nodes.Secret != "":
-		return errors.New("a node secret, but no node id")
 	}
 	return c.Writer.Validate()
 }

@@ -27,13 +27,12 @@ const maxBadFrames = 1000
 type conn struct {
 	srv       *Server
 	class     *class
-	peer      *peer // the node it is of; nil: a client's
 	ws        *websocket.Conn
 	transport *socket.Conn
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
-	identity                 // whom it was let in as; the zero identity is a node's
+	identity                 // whom it was let in as
 	asker    nonce.Principal // the same, as holds know it; 0: without a session
 
 	// The read goroutine's.
@@ -237,7 +236,7 @@ func (c *conn) startAll(requests []*request) {
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
 	if b.answerBytes() > c.class.maxAnswer() {
-		if c.account != nil && c.peer == nil {
+		if c.account != nil {
 			_ = c.chargePrincipal(len(requests)-1, time.Now()) // the answer counts one
 		}
 		b.Release()

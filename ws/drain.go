@@ -16,8 +16,7 @@ const drainStep = 10 * time.Millisecond
 // are told 503. Requests are served on for CloseSpread, in which connections that
 // have nothing in flight are closed with 1012, one after the other; after it
 // further requests are told draining, and the others are closed once what they
-// have in flight is answered. The connections of other nodes come last, because
-// clients of theirs may still be served over them. It returns when all are gone,
+// have in flight is answered. It returns when all are gone,
 // or with an error that says how many are not when ctx ends.
 func (s *Server) Drain(ctx context.Context) error {
 	s.conns.setLeaving()
@@ -36,34 +35,20 @@ func (s *Server) Drain(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("drain: %d connections are left, %d requests in flight: %w",
-				s.conns.len(), s.clients.inflight.Used()+s.nodes.inflight.Used(), context.Cause(ctx))
+				s.conns.len(), s.clients.inflight.Used(), context.Cause(ctx))
 		case <-tick.C:
 		}
 	}
 }
 
 // closeSome closes connections of clients that have nothing in flight until no
-// more than keep are left that could be closed later, and those of other nodes
-// when there is no client.
+// more than keep are left that could be closed later.
 func (s *Server) closeSome(keep int) {
-	var nodes []*conn
-	clients := 0
 	for _, c := range s.conns.all() {
-		if c.peer != nil {
-			nodes = append(nodes, c)
-			continue
-		}
-		clients++
 		if keep > 0 && !c.isClosing() {
 			keep--
 			continue
 		}
-		c.closeIdle()
-	}
-	if clients > 0 {
-		return
-	}
-	for _, c := range nodes {
 		c.closeIdle()
 	}
 }

@@ -3,7 +3,6 @@ package ws
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -14,11 +13,6 @@ import (
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
-
-// asNode are the headers of a node that means this gateway.
-func asNode(id string) http.Header {
-	return http.Header{wire.HeaderNode: {id}, wire.HeaderNodeTo: {"n1"}}
-}
 
 // drain starts a Drain and returns what it will come to.
 func (g *gateway) drain(ctx context.Context) <-chan error {
@@ -124,26 +118,4 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 		}
 		end()
 	}
-}
-
-func TestConnectionsOfOtherNodesAreClosedLast(t *testing.T) {
-	g := startGateway(t)
-	node, last := g.dialWith(asNode("n2")), g.dial()
-	node.settle()
-	release := g.hang(last, "1", "nonce_allocate", `["a"]`)
-	drained := g.drain(t.Context())
-	wait.Until(g, "the end of the spread", g.srv.draining.Load)
-	g.srv.closeSome(0)
-	for _, c := range g.srv.conns.all() {
-		if c.isClosing() {
-			t.Errorf("the connection of node %v is being closed before the last client", c.peer)
-		}
-	}
-	node.askRefused("2", "nonce_allocate", `["b"]`, "draining")
-	release()
-	last.wantResult("1")
-	for _, c := range []*client{last, node} {
-		c.wantClosed(websocket.CloseServiceRestart)
-	}
-	must(t, wait.For(t, drained, "Drain"))
 }

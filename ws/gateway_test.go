@@ -53,7 +53,6 @@ func defaults() setup {
 			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute,
 			PingInterval: time.Minute,
-			Nodes:        NodeConfig{ID: "n1", MaxInflight: 4096},
 			Info: func() wire.InfoResult {
 				return wire.InfoResult{Node: "n1", Incarnation: 1, Version: "test", Engine: wire.EngineReliable, Store: "memory", Mode: "worker-queue",
 					Limits: wire.Limits{MaxCount: nonce.MaxCount, MaxBatch: 100}}
@@ -101,10 +100,8 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 		g.Stop(ctx)
 		stopHTTP()
 		g.WantNoSlots()
-		ofClients, _ := g.srv.clients.used()
-		ofNodes, _ := g.srv.nodes.used()
-		if ofClients+ofNodes != 0 {
-			t.Errorf("left behind: %d requests of clients and %d of nodes", ofClients, ofNodes)
+		if used, _ := g.srv.clients.used(); used != 0 {
+			t.Errorf("left behind: %d requests of clients", used)
 		}
 		if s := g.srv.receiving.shares; s.Taken() != 0 || s.Waits() != 0 {
 			t.Errorf("left behind: %d bytes that are received, %d messages that wait for that", s.Taken(), s.Waits())
@@ -162,17 +159,16 @@ type submitting struct {
 // submission is what a gateway hands to its service.
 type submission struct {
 	*nonce.Request
-	path *nonce.Path
 	slot *nonce.Slot
 	res  *nonce.Result
 	done nonce.Completion
 }
 
 // submit hands it on.
-func (g *gateway) submit(s *submission) { g.Service.SubmitOf(s.path, s.slot, s.Request, s.res, s.done) }
+func (g *gateway) submit(s *submission) { g.Service.Submit(s.slot, s.Request, s.res, s.done) }
 
-func (s submitting) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
-	s.submit(&submission{q, path, slot, r, done})
+func (s submitting) Submit(slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	s.submit(&submission{q, slot, r, done})
 }
 
 // onSubmit has the gateway hand its requests to the test.
@@ -181,16 +177,10 @@ func (g *gateway) onSubmit(submit func(*submission)) {
 }
 
 // ops makes the gateway tell of each request before it runs.
-func (g *gateway) ops() <-chan handed {
-	ops := make(chan handed, 10_000)
-	g.onSubmit(func(s *submission) { ops <- handed{*s.Request, s.path}; g.submit(s) })
+func (g *gateway) ops() <-chan nonce.Request {
+	ops := make(chan nonce.Request, 10_000)
+	g.onSubmit(func(s *submission) { ops <- *s.Request; g.submit(s) })
 	return ops
-}
-
-// handed is what a submission asked, and its path.
-type handed struct {
-	nonce.Request
-	path *nonce.Path
 }
 
 // awaitInflight returns when n requests are admitted.

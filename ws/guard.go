@@ -12,12 +12,10 @@ import (
 var _ guard.Caller = (*request)(nil)
 
 // setGuard gives a call the lock that it is to take first: the one its client names,
-// else one of what it asks for, where the gateway is told to. What another node
-// brings has it, if it needs one, at that node.
+// else one of what it asks for, where the gateway is told to.
 func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 	cfg := &c.srv.cfg
 	switch {
-	case c.peer != nil:
 	case g != nil && cfg.Guard == nil:
 		return invalidParams("guard", "needs a gateway with the duplicate-submit guard, which this one does not have")
 	case g != nil:

@@ -158,11 +158,3 @@ func setHash(op *op, given string) *wire.Error {
 	op.TxHash = hash
 	return nil
 }
-
-// ofNodes refuses what only other nodes may say.
-func (c *conn) ofNodes(name string, given bool) *wire.Error {
-	if given && c.peer == nil {
-		return invalidParams(name, "unknown name")
-	}
-	return nil
-}

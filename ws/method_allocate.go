@@ -31,12 +31,8 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 	if p.Count > nonce.MaxCount {
 		return invalidParams("count", fmt.Sprintf("must be at most %d", nonce.MaxCount))
 	}
-	if p.OnlyKnown && (c.peer == nil || p.RequestID == "") {
-		return invalidParams("onlyKnown", "is for other nodes, with a requestId")
-	}
-	r.op.Kind, r.op.Count, r.op.OnlyKnown, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.OnlyKnown, p.RecordFirst
-	r.op.MaxOpen = int(p.MaxOpen)
-	return cmp.Or(setRequestID(&r.op, p.RequestID), c.ofNodes("maxOpen", p.MaxOpen != 0), c.setPrincipal(r, p.Principal, false), c.setGuard(r, p.Guard))
+	r.op.Kind, r.op.Count, r.op.RecordFirst = nonce.KindAllocate, int(p.Count), p.RecordFirst
+	return cmp.Or(setRequestID(&r.op, p.RequestID), c.setGuard(r, p.Guard))
 }
 
 func allocateResult(op *op) *wire.AllocateResult {

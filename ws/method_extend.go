@@ -22,7 +22,7 @@ func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
-	return c.setPrincipal(r, p.Principal, p.MarkAny)
+	return nil
 }
 
 func extendResult(op *op) *wire.ExtendResult {

@@ -1,8 +1,6 @@
 package ws
 
 import (
-	"cmp"
-
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/nonce"
@@ -23,10 +21,10 @@ func listBytes(r *nonce.Request) int64 {
 }
 
 func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("chainOnly", p.ChainOnly)); err != nil {
+	if err := c.setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
-	r.op.Kind, r.op.ChainOnly = nonce.KindList, p.ChainOnly
+	r.op.Kind = nonce.KindList
 	r.op.List = nonce.ListQuery{Signer: r.op.Signer, From: p.From, Limit: int(p.Limit)}
 	r.op.List.Status, r.op.List.Unknown = statusOf(p.Status)
 	r.op.WithHolders = c.seesHolders(r.op.Signer)

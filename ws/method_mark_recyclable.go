@@ -1,8 +1,6 @@
 package ws
 
 import (
-	"cmp"
-
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/nonce"
@@ -19,7 +17,7 @@ var markRecyclableMethod = method{
 }
 
 func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.ofNodes("forwarded", p.Forwarded), c.ofNodes("keep", p.Keep), c.ofNodes("txHash", p.TxHash != "")); err != nil {
+	if err := c.setSigner(&r.op, p.Signer); err != nil {
 		return err
 	}
 	reason, bad := nonce.ParseReason(p.Reason)
@@ -27,6 +25,6 @@ func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Err
 		return invalidParams("reason", bad.Error())
 	}
 	r.op.Kind, r.op.Nonce, r.op.Request.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	r.op.Unsent, r.op.Forwarded, r.op.Keep = p.Unsent, p.Forwarded, p.Keep
-	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	r.op.Unsent = p.Unsent
+	return c.setGuard(r, p.Guard)
 }

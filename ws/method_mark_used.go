@@ -23,7 +23,7 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 		return err
 	}
 	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
-	return cmp.Or(setHash(&r.op, p.TxHash), c.setPrincipal(r, p.Principal, p.MarkAny), c.setGuard(r, p.Guard))
+	return cmp.Or(setHash(&r.op, p.TxHash), c.setGuard(r, p.Guard))
 }
 
 // markResult answers all three marks.
@@ -37,7 +37,6 @@ func markResult(op *op) *wire.MarkResult {
 		until := wire.Time(op.HeldUntil)
 		r.HeldUntil, r.HoldMs = &until, op.HoldLeft.Milliseconds()
 	}
-	r.Reissued = reissuedOf(op, 0)
 	return r
 }
 

@@ -26,7 +26,7 @@ func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
 	if p.Nonce != nil {
 		r.op.Nonce = *p.Nonce
 	}
-	return cmp.Or(setRequestID(&r.op, p.RequestID), c.setPrincipal(r, p.Principal, false))
+	return setRequestID(&r.op, p.RequestID)
 }
 
 // maxQuantity bounds a fee: 256 bits in hexadecimal digits.

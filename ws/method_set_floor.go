@@ -1,8 +1,6 @@
 package ws
 
 import (
-	"cmp"
-
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/nonce"
@@ -19,7 +17,7 @@ var setFloorMethod = method{
 
 func (c *conn) setFloor(r *request, p wire.SetFloorParams) *wire.Error {
 	r.op.Kind, r.op.Request.Floor = nonce.KindSetFloor, p.Floor
-	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setPrincipal(r, p.Principal, false))
+	return c.setSigner(&r.op, p.Signer)
 }
 
 func floorResult(op *op) *wire.FloorResult {

@@ -125,12 +125,8 @@ func endpointsOf(m *counters) (known map[string]endpoint, nowhere endpoint) {
 	return known, endpoint{&noMethod, m.requests.Of(methodUnknown)}
 }
 
-// countRefusal counts an error reply. What another node is told is no client's to
-// see: that node routes the request again, or tells its client and counts it there.
-func (s *Server) countRefusal(said *wire.ErrorData, toNode bool) {
-	if toNode {
-		return
-	}
+// countRefusal counts an error reply.
+func (s *Server) countRefusal(said *wire.ErrorData) {
 	s.counters.refused.Inc(said.Reason)
 	if said.Outcome == wire.OutcomeUnknown {
 		s.counters.unknownOutcomes.Inc()

@@ -3,7 +3,6 @@ package ws
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,7 +68,7 @@ func (g *gateway) slipOnce() {
 // ends, no other one does, and what its requests held is free again.
 func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 	ask := func(id, method, params string) string {
-		return `{"jsonrpc":"2.0","id":"` + id + `","path":7,"method":"` + method + `","params":` + params + `}`
+		return `{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`
 	}
 	plain := func(id string) string { return ask(id, "nonce_allocate", `["a"]`) }
 	locked := func(id string) string { return ask(id, "nonce_allocate", guarded("a", `{"key":"`+id+`"}`)) }
@@ -89,61 +88,49 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 		"in line":               {[]string{locked("1"), locked("2"), plain("3")}, atSubmit, 3, false}, // the lock is given back first
 		"in line, an array":     {[]string{"[" + locked("1") + "," + locked("2") + "," + plain("3") + "]"}, atSubmit, 3, false},
 	} {
-		for by, headers := range map[string]http.Header{"a client": nil, "a node": asNode("n2")} {
-			if headers != nil && c.wait > 0 {
-				continue // what a node brings is not guarded
+		t.Run(name, func(t *testing.T) {
+			locks := newLocksmith()
+			open := locks.close()
+			defer open()
+			g := startGateway(t, withLocks(locks))
+			sound := g.dial()
+			sound.ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+			slips := noMethod
+			slips.prepare = func(_ *conn, r *request, _ []byte) *wire.Error {
+				r.act = func() (any, *wire.Error) { panic("a mistake") }
+				return nil
 			}
-			t.Run(name+" of "+by, func(t *testing.T) {
-				locks := newLocksmith()
-				open := locks.close()
-				defer open()
-				g := startGateway(t, withLocks(locks))
-				sound := g.dial()
-				sound.ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
-				slips := noMethod
-				slips.prepare = func(_ *conn, r *request, _ []byte) *wire.Error {
-					r.act = func() (any, *wire.Error) { panic("a mistake") }
-					return nil
-				}
-				g.srv.endpoints["slip"] = endpoint{&slips, g.srv.nowhere.asked}
-				if c.reserve {
-					g.srv.service = panicking{g.Service}
-				} else {
-					g.slipOnce()
-				}
-				client := g.dialWith(headers)
-				client.settle()
-				peers := slices.DeleteFunc(g.srv.conns.all(), func(c *conn) bool { return c.peer == nil })
-				for _, frame := range c.frames {
-					if headers == nil {
-						frame = strings.ReplaceAll(frame, `"path":7,`, "")
-					}
-					client.send(frame)
-				}
-				if c.wait > 0 {
-					g.awaitInflight(c.wait)
-				}
-				open()
-				client.wantClosed(websocket.CloseInternalServerErr)
-				if told := show(client.replies) + show(client.batches); c.unknown && !strings.Contains(told, `"outcome":"unknown"`) {
-					t.Errorf("got %s, want an unknown outcome", told)
-				}
-				wait.Until(t, "every slot and lock", func() bool {
-					used, _ := g.Service.Queued()
-					return g.srv.clients.inflight.Used()+g.srv.nodes.inflight.Used()+used+g.PostDB.Reserved()+locks.Len() == 0
-				})
-				for _, c := range peers { // the path of what has ended is of nobody
-					wait.Until(t, "the end of the paths", func() bool { c.peer.mu.Lock(); defer c.peer.mu.Unlock(); return len(c.peer.streams) == 0 })
-				}
-				if n := g.srv.Panics(); n != 1 {
-					t.Errorf("%d panics counted, want 1", n)
-				}
-				sound.ask("2", "gateway_info", `[]`)
-				must(t, client.conn.Close()) // a client that is still there is waited for
-				wait.Until(t, "the end of its connection", func() bool { return g.srv.conns.len() == 1 })
-				g.WantMetrics(map[string]float64{"connections_closed_total{internal}": 1})
+			g.srv.endpoints["slip"] = endpoint{&slips, g.srv.nowhere.asked}
+			if c.reserve {
+				g.srv.service = panicking{g.Service}
+			} else {
+				g.slipOnce()
+			}
+			client := g.dial()
+			client.settle()
+			for _, frame := range c.frames {
+				client.send(frame)
+			}
+			if c.wait > 0 {
+				g.awaitInflight(c.wait)
+			}
+			open()
+			client.wantClosed(websocket.CloseInternalServerErr)
+			if told := show(client.replies) + show(client.batches); c.unknown && !strings.Contains(told, `"outcome":"unknown"`) {
+				t.Errorf("got %s, want an unknown outcome", told)
+			}
+			wait.Until(t, "every slot and lock", func() bool {
+				used, _ := g.Service.Queued()
+				return g.srv.clients.inflight.Used()+used+g.PostDB.Reserved()+locks.Len() == 0
 			})
-		}
+			if n := g.srv.Panics(); n != 1 {
+				t.Errorf("%d panics counted, want 1", n)
+			}
+			sound.ask("2", "gateway_info", `[]`)
+			must(t, client.conn.Close()) // a client that is still there is waited for
+			wait.Until(t, "the end of its connection", func() bool { return g.srv.conns.len() == 1 })
+			g.WantMetrics(map[string]float64{"connections_closed_total{internal}": 1})
+		})
 	}
 }
 

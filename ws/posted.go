@@ -40,7 +40,7 @@ func (t *Room) Post(w http.ResponseWriter, r *http.Request) *Posted {
 		return nil
 	}
 	g.replaces = asksReplace(r)
-	if !s.reserve(w, false) {
+	if !s.reserve(w) {
 		g.leave()
 		return nil
 	}
@@ -81,7 +81,7 @@ func (p *Posted) Done() {
 	p.cancel()
 	p.took.giveBack()
 	p.received.drop()
-	p.srv.conns.cancel(false)
+	p.srv.conns.cancel()
 	p.leave()
 }
 

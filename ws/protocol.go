@@ -266,7 +266,7 @@ func (v *Visitor) do(q *nonce.Request, gone func() bool) (nonce.Result, *wire.Er
 	if err := w.took.reserveWork(q, false); err != nil {
 		return nonce.Result{}, err
 	}
-	w.took.submit(nil, q, &w.res, w)
+	w.took.submit(q, &w.res, w)
 	<-w.done
 	if w.res.Err != nil {
 		return w.res, errorOf(w.res.Err, q.Signer, 1)
@@ -335,7 +335,7 @@ func (v *Visitor) Audit(method string, e audit.Entry, done string, err *wire.Err
 func (v *Visitor) CountBusy(err *wire.Error, n int) { v.srv.countBusy(err, n) }
 
 // CountRefusal counts an error that the caller is told.
-func (v *Visitor) CountRefusal(err *wire.Error) { v.srv.countRefusal(err.Data, false) }
+func (v *Visitor) CountRefusal(err *wire.Error) { v.srv.countRefusal(err.Data) }
 
 // ID is the subscription's, which the answer of the call that made it must be.
 func (s *subscription) ID() string { return s.id }

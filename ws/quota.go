@@ -21,10 +21,9 @@ const minRest, maxRest = 10 * time.Millisecond, 100 * time.Millisecond
 const retrySubscription = time.Second
 
 // charge counts the requests of one frame against the quotas of their client and of
-// their signers, all or none of the client's. What another node brings was counted
-// there.
+// their signers, all or none of the client's.
 func (c *conn) charge(requests []*request) *wire.Error {
-	if c.account == nil && c.srv.signers == nil || c.peer != nil {
+	if c.account == nil && c.srv.signers == nil {
 		return nil
 	}
 	now := time.Now()
@@ -155,8 +154,6 @@ const (
 func (c *conn) takeSubscription(names int) *wire.Error {
 	full := ""
 	switch {
-	case c.peer != nil:
-		return nil
 	case c.account != nil && !c.account.Subscribe(c.session.Quota().Subscriptions):
 		full = "this principal has as many subscriptions as it may have"
 	case c.account != nil && !c.account.Name(names, principalNames):
@@ -175,9 +172,6 @@ func (c *conn) takeSubscription(names int) *wire.Error {
 
 // giveSubscription undoes a takeSubscription.
 func (c *conn) giveSubscription(names int) {
-	if c.peer != nil {
-		return
-	}
 	c.srv.names.Give(nil, names)
 	c.giveOfPrincipal(names)
 }

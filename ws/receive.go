@@ -104,12 +104,8 @@ func (c *conn) incoming() int64 {
 	return c.class.maxMessageBytes
 }
 
-// claim takes the bytes of a message before it is read on. Another node's messages are not
-// counted: they were where they came from.
+// claim takes the bytes of a message before it is read on.
 func (c *conn) claim(size int64) (*receipt, error) {
-	if c.peer != nil {
-		return free, nil
-	}
 	rc := c.srv.receiving
 	granted, withdraw, err := rc.shares.Claim(c.asker, size)
 	if err != nil { // there are more waits than connections, which cannot be

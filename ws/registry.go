@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// registry knows the open connections, bounds the number of either kind, and can
-// wait until the last one has ended.
+// registry knows the open connections, bounds their number, and can wait until the last one
+// has ended.
 type registry struct {
-	maxClients int // of other nodes it is MaxNodeConnections
+	max int
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	leaving bool       // nobody is let in any more
-	clients int        // connections of clients, and upgrades under way
-	nodes   int        // the same of other nodes
+	slots   int        // taken: connections, and upgrades under way
 	conns   map[*conn]struct{}
-	empty   chan struct{} // closed while there is none of either
+	empty   chan struct{} // closed while none is taken
 }
 
 // place is what came of asking the registry for a slot.
@@ -23,29 +22,28 @@ type place uint8
 
 const (
 	placeTaken   place = iota // there is a slot, and it is taken
-	placeFull                 // all slots of the kind are taken
+	placeFull                 // all slots are taken
 	placeLeaving              // nobody is let in any more
 )
 
-func newRegistry(maxClients int) *registry {
+func newRegistry(most int) *registry {
 	empty := make(chan struct{})
 	close(empty)
-	return &registry{maxClients: maxClients, conns: make(map[*conn]struct{}), empty: empty}
+	return &registry{max: most, conns: make(map[*conn]struct{}), empty: empty}
 }
 
-// reserve takes a slot for an upgrade, unless all of its kind are taken or nobody is let in.
-func (g *registry) reserve(node bool) place {
+// reserve takes a slot for an upgrade, unless all are taken or nobody is let in.
+func (g *registry) reserve() place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	slots, limit := g.slotsLocked(node)
 	switch {
 	case g.leaving:
 		return placeLeaving
-	case *slots == limit:
+	case g.slots == g.max:
 		return placeFull
 	}
-	*slots++
-	if g.clients+g.nodes == 1 {
+	g.slots++
+	if g.slots == 1 {
 		g.empty = make(chan struct{})
 	}
 	return placeTaken
@@ -64,24 +62,16 @@ func (g *registry) isLeaving() bool {
 	return g.leaving
 }
 
-func (g *registry) slotsLocked(node bool) (slots *int, limit int) {
-	if node {
-		return &g.nodes, MaxNodeConnections
-	}
-	return &g.clients, g.maxClients
-}
-
 // cancel gives the slot of a failed upgrade back.
-func (g *registry) cancel(node bool) {
+func (g *registry) cancel() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.releaseLocked(node)
+	g.releaseLocked()
 }
 
-func (g *registry) releaseLocked(node bool) {
-	slots, _ := g.slotsLocked(node)
-	*slots--
-	if g.clients+g.nodes == 0 {
+func (g *registry) releaseLocked() {
+	g.slots--
+	if g.slots == 0 {
 		close(g.empty)
 	}
 }
@@ -98,7 +88,7 @@ func (g *registry) remove(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.conns, c)
-	g.releaseLocked(c.peer != nil)
+	g.releaseLocked()
 }
 
 // whenEmpty is closed once no connection and no upgrade is left.

@@ -51,9 +51,6 @@ type request struct {
 
 	sight *sight // for a wait for its signer's chain; kept from use to use, nil while one has it
 
-	path    uint64         // its number on a connection of another node; 0: none
-	inbound *inboundStream // of a request of another node that writes, while it is under way
-
 	// subscription goes live once the reply is queued.
 	subscription *subscription
 
@@ -72,7 +69,6 @@ func (c *conn) newRequest(call *wire.Call) *request {
 	r := requests.Get().(*request)
 	r.conn = c
 	r.id = append(r.id[:0], call.ID...)
-	r.path = call.Path
 	r.bytes = smallReplyBytes
 	r.err = c.parse(r, call)
 	if r.op.Kind != 0 {
@@ -166,11 +162,6 @@ func (r *request) start() {
 // submit hands an admitted request to the service. If that panics the request ends here,
 // unless it has ended already: then it may be somebody else's by now.
 func (r *request) submit() {
-	var path *nonce.Path
-	if r.conn.peer != nil && r.writes() {
-		r.inbound = r.conn.peer.enter(r.path)
-		path = &r.inbound.path
-	}
 	if r.asks = r.conn.srv.cfg.ChainAsk != nil && r.op.Kind.Reads(); r.asks {
 		r.conn.srv.lined.Add(1)
 	}
@@ -181,7 +172,7 @@ func (r *request) submit() {
 			r.abandon()
 		}
 	}()
-	r.took.submit(path, &r.op.Request, &r.op.Result, r)
+	r.took.submit(&r.op.Request, &r.op.Result, r)
 	submitted = true
 }
 
@@ -203,9 +194,6 @@ func (r *request) abandon() {
 // Done implements nonce.Completion.
 func (r *request) Done(res *nonce.Result) nonce.Waker {
 	r.done.Add(1)
-	if r.inbound != nil {
-		r.conn.peer.leave(r.inbound)
-	}
 	if r.asks && r.askChain() {
 		return nil // it is answered when the owner has been asked
 	}
@@ -305,7 +293,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 
 // appendError encodes an error reply and counts it: here it is said, and once.
 func (r *request) appendError(dst []byte, err *wire.Error) []byte {
-	r.conn.srv.countRefusal(err.Data, r.conn.peer != nil)
+	r.conn.srv.countRefusal(err.Data)
 	return wire.AppendError(dst, r.id, err)
 }
 

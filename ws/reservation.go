@@ -102,8 +102,8 @@ func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
 }
 
 // submit gives a request, with its slot, to the service, which ends it.
-func (v *reservation) submit(path *nonce.Path, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
-	v.srv.service.SubmitOf(path, &v.slot, q, r, done)
+func (v *reservation) submit(q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	v.srv.service.Submit(&v.slot, q, r, done)
 }
 
 // push queues an answer in the room for it.

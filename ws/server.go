@@ -3,7 +3,6 @@ package ws
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
@@ -30,7 +28,6 @@ import (
 type Service interface {
 	Reserve(signer string, p nonce.Principal) (nonce.Slot, bool)
 	Submit(slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion)
-	SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion)
 	WorkerIndex(signer string) int
 }
 
@@ -51,7 +48,6 @@ type Server struct {
 	elsewhere endpoint            // of all methods of Rooms
 	conns     *registry
 	clients   class
-	nodes     class
 	panics    atomic.Int64
 	rejected  func(stage string, n int) // counts requests refused as server_busy
 
@@ -64,8 +60,6 @@ type Server struct {
 	names      *backpressure.Gate // signers that subscriptions of clients name
 	receiving  *receiving
 	preAuth    *preAuthLimiter // nil: without authentication, what comes from an address is not bounded
-
-	logForbidden, logMisdirected rate.Sometimes // nodes that are refused
 
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
@@ -100,21 +94,16 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
 		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), reads: quota.NewSigners(cfg.Signers), seen: quota.NewSeen(), names: backpressure.NewGate(nodeNames),
-		conns:          newRegistry(cfg.MaxConnections),
-		logForbidden:   rate.Sometimes{Interval: time.Second},
-		logMisdirected: rate.Sometimes{Interval: time.Second},
-		rejected:       perf.Rejected,
+		conns:    newRegistry(cfg.MaxConnections),
+		rejected: perf.Rejected,
 	}
 	s.upgrader.Error = s.refuseUpgrade
 	s.cfg.Writer.OnEncodeError = s.encodeFailed
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}
-	s.clients, s.nodes = s.clientClass(), s.nodeClass(pool)
+	s.clients = s.clientClass()
 	s.receiving = newReceiving(s.cfg.MaxReceiveBytes, s.cfg.MaxConnections)
-	if err := s.nodes.writer.Validate(); err != nil {
-		return nil, fmt.Errorf("connections of other nodes: %w", err)
-	}
 	if s.cfg.Auth != nil {
 		s.preAuth = newPreAuthLimiter(s.cfg.Addresses)
 	}
@@ -148,12 +137,10 @@ func (s *Server) panicked(what, remote string, v any, more ...any) {
 // goroutine reads on. A gateway that is full or draining answers 503 with
 // Retry-After, before the upgrade; a client without a good credential is answered
 // 401, or 503 where that cannot be said; one of a page that may not connect 403; one
-// whose principal or address has its connections 429; a node that is not to come in
-// 403 or 421.
+// whose principal or address has its connections 429.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r, nil) }
 
-// open is ServeHTTP for connections of a Room, or of none. Another node has no use for
-// a Room.
+// open is ServeHTTP for connections of a Room, or of none.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, t *Room) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		s.refusePlain(w)
@@ -162,24 +149,16 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *Room) {
 	if s.refuseLeaving(w) {
 		return
 	}
-	node, ok := "", true
-	if t == nil {
-		if node, ok = s.admitNode(w, r); !ok {
-			return
-		}
+	g, ok := s.admitClient(w, r)
+	if !ok {
+		return
 	}
-	var g identity
-	if node == "" {
-		if g, ok = s.admitClient(w, r); !ok {
-			return
-		}
-		g.replaces = t != nil && asksReplace(r)
-	}
-	if !s.reserve(w, node != "") {
+	g.replaces = t != nil && asksReplace(r)
+	if !s.reserve(w) {
 		g.leave()
 		return
 	}
-	s.upgrade(w, r, node, g, t)
+	s.upgrade(w, r, g, t)
 }
 
 // RefusedNode counts another node that was not let in, for one of the reasons of package cluster.
@@ -209,8 +188,8 @@ func (s *Server) answerLeaving(w http.ResponseWriter) {
 
 // reserve takes a slot for a connection. false: there is none, and that was answered. The
 // node may have begun to go away while the client was asked who it is.
-func (s *Server) reserve(w http.ResponseWriter, node bool) bool {
-	switch s.conns.reserve(node) {
+func (s *Server) reserve(w http.ResponseWriter) bool {
+	switch s.conns.reserve() {
 	case placeTaken:
 		return true
 	case placeLeaving:
@@ -230,31 +209,22 @@ func (s *Server) met(g *identity) {
 }
 
 // upgrade makes a connection of a request whose slot is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, node string, g identity, t *Room) {
-	h, began := &socket.Hijacker{ResponseWriter: w}, time.Now()
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, g identity, t *Room) {
+	h := &socket.Hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
 		if _, answered := errors.AsType[websocket.HandshakeError](err); !answered {
 			s.counters.upgradeRefused.Inc(upgradeBroken)
 		}
 		g.leave()
-		s.conns.cancel(node != "") // refuseUpgrade has answered, or nobody can any more
+		s.conns.cancel() // refuseUpgrade has answered, or nobody can any more
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.Conn, node, g, t)
-	if c.peer != nil {
-		c.peer.number(r)
-	}
+	c := s.newConn(ws, h.Conn, g, t)
 	s.conns.add(c)
-	if c.peer != nil {
-		s.endOlder(c, began)
-	}
 	s.perf.Connections.Add(1)
 	s.counters.opened.Inc()
-	if node != "" {
-		s.log.Info("another node has connected", "node", clip(node), "remote", r.RemoteAddr)
-	}
 	s.auditLogin(c)
 	go c.read()
 }
@@ -272,16 +242,12 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// newConn makes a connection of a client, of a Room or not, or with its id of
-// another node.
-func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, node string, g identity, d *Room) *conn {
+// newConn makes a connection of a client, of a Room or not.
+func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, g identity, d *Room) *conn {
 	now := time.Now()
 	c := &conn{
 		srv: s, class: &s.clients, ws: ws, transport: t, identity: g,
 		heardAt: now, pingAt: now.Add(s.firstPing()),
-	}
-	if node != "" {
-		c.class, c.peer = &s.nodes, newPeer(node)
 	}
 	if d != nil {
 		c.class = &d.class
@@ -329,9 +295,6 @@ func (s *Server) dropSilent(c *conn) {
 func (s *Server) left(c *conn) {
 	s.perf.Connections.Add(-1)
 	s.counters.closed.Inc(c.ending())
-	if c.peer != nil {
-		s.log.Info("the connection of another node has ended", "node", clip(c.peer.id), "ending", string(c.ending()))
-	}
 	s.auditLogout(c)
 	c.identity.leave()
 	s.conns.remove(c)
@@ -371,7 +334,7 @@ func (s *Server) encodeFailed(m writer.Message, err error) []byte {
 	}
 	s.log.Error("a message could not be encoded", details...)
 	if a, ok := m.(errorReplier); ok {
-		s.countRefusal(errNotEncoded().Data, false) // once, for a batch too: the panic counts more
+		s.countRefusal(errNotEncoded().Data) // once, for a batch too: the panic counts more
 		return a.errorReply()
 	}
 	return nil

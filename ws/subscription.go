@@ -88,7 +88,7 @@ const awaitTime = time.Second
 // want, so that what happens after the answer to a subscription is delivered,
 // whichever node it happens at. The time is one frame's, not one subscription's.
 func (c *conn) awaitNodes() {
-	if c.srv.cfg.AwaitInterest == nil || c.peer != nil {
+	if c.srv.cfg.AwaitInterest == nil {
 		return
 	}
 	if c.awaitBy.IsZero() {

@@ -94,11 +94,7 @@ var arrows = []string{"-->", "<--", "<~~"}
 func (p *transcript) client(speaker string) *client {
 	if p.clients[speaker] == nil {
 		name, _, _ := strings.Cut(speaker, "/")
-		headers := inprocess.As(name)
-		if id, ok := strings.CutPrefix(name, "node:"); ok {
-			headers = asNode(id)
-		}
-		p.clients[speaker] = p.gateway().dialWith(headers)
+		p.clients[speaker] = p.gateway().dialWith(inprocess.As(name))
 	}
 	return p.clients[speaker]
 }

@@ -91,7 +91,7 @@ func (c *conn) oversee(now time.Time) {
 		c.close(wire.ClosePolicy, "the first message did not come in time")
 	case part%2 == 1 && cfg.MessageTimeout > 0 && now.Sub(w.partAt) >= cfg.MessageTimeout:
 		c.close(wire.ClosePolicy, "a message was not finished in time")
-	case cfg.IdleTimeout > 0 && c.peer == nil:
+	case cfg.IdleTimeout > 0:
 		c.closeUnused(now)
 	}
 }

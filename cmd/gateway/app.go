@@ -114,7 +114,7 @@ func (a *app) descriptors() uint64 {
 		n += a.cfg.MaxUnauthenticated
 	}
 	if a.router != nil {
-		n += ws.MaxNodeConnections
+		n += cluster.MaxInbound
 	}
 	return uint64(max(n, 0)) // #nosec G115 -- not below zero
 }

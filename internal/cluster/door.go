@@ -18,9 +18,9 @@ import (
 	"noncegate/wire"
 )
 
-// maxInbound bounds the links of other nodes to this one, those included whose handshake is under
+// MaxInbound bounds the links of other nodes to this one, those included whose handshake is under
 // way: each node keeps one, and for a moment a second one where the first broke.
-const maxInbound = 256
+const MaxInbound = 256
 
 var upgrader = websocket.Upgrader{
 	ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10, CheckOrigin: func(*http.Request) bool { return true }, // none is a browser that gets in
@@ -85,7 +85,7 @@ func (d *door) enter() (reason string) {
 	switch {
 	case d.leaving:
 		return RefusedLeaving
-	case d.slots == maxInbound:
+	case d.slots == MaxInbound:
 		return RefusedFull
 	}
 	d.slots++

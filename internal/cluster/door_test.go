@@ -359,7 +359,7 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 
 func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
-		o.door.slots = maxInbound
+		o.door.slots = MaxInbound
 		_, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil)
 		if err == nil || resp.StatusCode != http.StatusServiceUnavailable || o.refused[0] != RefusedFull {
 			t.Errorf("one link more: %v, %v", err, o.refused)

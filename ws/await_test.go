@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"noncegate/nonce"
 	"noncegate/test/lab/wait"
+	"noncegate/wire"
 )
 
 func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
@@ -105,5 +107,22 @@ func TestTheEndOfTheGatewayEndsTheWaitForOtherNodes(t *testing.T) {
 	must(t, g.srv.Stop(t.Context()))
 	if why != context.Canceled {
 		t.Errorf("it ended with %v", why)
+	}
+}
+
+func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
+	g := startGateway(t)
+	rejected := g.rejections()
+	g.onSubmit(func(s *submission) {
+		s.slot.Cancel()
+		s.res.Err = nonce.ErrForwardBusy
+		s.done.Done(s.res).Wake()
+	})
+	c := g.dial()
+	if data := c.askRefused("1", "nonce_allocate", `["a"]`, "server_busy"); data["stage"] != wire.StageForward {
+		t.Errorf("got %v", data)
+	}
+	if stage := wait.For(t, rejected, "the count"); stage != wire.StageForward {
+		t.Errorf("counted at %s", stage)
 	}
 }
