@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -123,8 +124,8 @@ type Endpoint struct {
 	paths    []string // of all endpoints, since Handler
 	lines    lines
 	feeds    feeds
-	receipts singleflight.Group // questions for receipts, by hash
-	offering
+	receipts singleflight.Group      // questions for receipts, by hash
+	offerer  atomic.Pointer[Offerer] // nil: none
 }
 
 var _ relay.Handler = (*Endpoint)(nil)

@@ -48,6 +48,7 @@ type Offerer struct {
 	byID  map[string]*Endpoint
 	now   chan struct{} // capacity 1: something is to be offered soon
 	again time.Duration // how soon: the shortest of the endpoints
+	full  atomic.Bool   // as much is kept as may be
 }
 
 // NewOfferer makes the one of all endpoints of a gateway.
@@ -58,23 +59,26 @@ func NewOfferer(owner Owner, sent nonce.SentStore, log *slog.Logger, endpoints .
 		if o.again == 0 || e.cfg.OfferAgain < o.again {
 			o.again = e.cfg.OfferAgain
 		}
-		e.soon.Store(&o.now)
+		e.offerer.Store(o)
 	}
 	return o
 }
 
 // wake makes the offerer look soon.
 func (e *Endpoint) wake() {
-	if now := e.soon.Load(); now != nil {
+	if o := e.offerer.Load(); o != nil {
 		select {
-		case *now <- struct{}{}:
+		case o.now <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // full reports whether as much is kept as may be, as of the last look.
-func (e *Endpoint) full() bool { return e.kept.Load() }
+func (e *Endpoint) full() bool {
+	o := e.offerer.Load()
+	return o != nil && o.full.Load()
+}
 
 // Run offers until ctx ends, and returns when all is quiet.
 func (o *Offerer) Run(ctx context.Context) {
@@ -104,9 +108,7 @@ func (o *Offerer) count(ctx context.Context) {
 	if err != nil {
 		return // it stays as it was; the look fails, too, and says so
 	}
-	for _, e := range o.byID {
-		e.kept.Store(rows >= maxKept || bytes >= maxKeptBytes)
-	}
+	o.full.Store(rows >= maxKept || bytes >= maxKeptBytes)
 }
 
 // look looks at some that are due, and returns how many.
@@ -234,10 +236,4 @@ func (o *Offerer) used(ctx context.Context, e *Endpoint, t *nonce.Sent, attempt 
 		e.seldom.warn(o.log, "a node has taken a transaction, and that was not recorded; it is when its hold ends",
 			"signer", t.Signer, "nonce", t.Nonce, "error", err)
 	}
-}
-
-// offering is what an endpoint shares with its offerer.
-type offering struct {
-	soon atomic.Pointer[chan struct{}]
-	kept atomic.Bool // as much is kept as may be
 }
