@@ -96,6 +96,9 @@ func (o operation[Q, R]) serve(a *app, mux *http.ServeMux) {
 		var said R
 		q, err := readQuestion[Q](r)
 		by, _ := callerOf(r.Context())
+		if why, ok := any(q).(interface{ reason() string }); ok && err == nil && len(why.reason()) > maxReason {
+			err = &badQuestion{why: fmt.Sprintf("reason: must be at most %d bytes", maxReason)}
+		}
 		if err == nil {
 			err = a.may(by, o.method, o.right)
 		}
@@ -138,9 +141,10 @@ func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
 	}
 	if of, ok := q.(interface{ about() (string, int64, bool) }); ok {
 		e.Signer, e.Nonce, e.HasNonce = of.about()
+		e.Signer = e.Signer[:min(len(e.Signer), maxReason)]
 	}
 	if why, ok := q.(interface{ reason() string }); ok {
-		e.Why = why.reason()
+		e.Why = why.reason()[:min(len(why.reason()), maxReason)]
 	}
 	if err != nil {
 		status, said := refusalOf(err)
@@ -154,6 +158,9 @@ func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
 }
 
 func (b because) reason() string { return b.Reason }
+
+// maxReason bounds the reason of an act, in bytes.
+const maxReason = 256
 
 // maxQuestion bounds the body of a request, in bytes.
 const maxQuestion = 4096

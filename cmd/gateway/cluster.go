@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"noncegate/chain/ethereum/endpoint"
 	"noncegate/internal/cluster"
 	"noncegate/internal/metrics"
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -103,12 +105,7 @@ func (a *app) encodeSlots() int {
 
 // hasHeirs reports whether another node could serve this one's signers.
 func (a *app) hasHeirs() bool {
-	for _, n := range a.nodes() {
-		if n.Live && n.Node != a.node && n.Mode == string(nonce.WorkerQueue) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.nodes(), func(n lease.Node) bool { return n.Live && n.Node != a.node && n.Mode == string(nonce.WorkerQueue) })
 }
 
 // leave is the first step of a drain. The others are told that this node goes away,

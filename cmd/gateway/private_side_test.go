@@ -78,6 +78,7 @@ func TestAQuestionThatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"POST", "shard/move", `["a"]`, 400, "the body: must be an object"},
 		{"POST", "shard/move", ``, 400, "the body: must be valid JSON"},
 		{"POST", "shard/move", `{"shard":1,"node":"a"` + long + "}", 400, "the body must be at most 4096 bytes"},
+		{"POST", "shard/move", `{"shard":1,"node":"a","reason":"` + long[:maxReason+1] + `"}`, 400, "reason: must be at most 256 bytes"},
 		{"POST", "shard/move?node=a", `{"node":"a"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
 		{"GET", "shards?mine=true", "", 400, "mine: unknown name"},
 		{"POST", "engine/switch", `{"to":"performance","dry_run":true}`, 400, "dry_run: unknown name"},

@@ -85,12 +85,11 @@ var _ Authenticator = (*Gate)(nil)
 // is a sentence that names what cannot be used. Stop ends what New started.
 func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Keys.Log, cfg.Tickets.Log = cfg.Log, cfg.Log
 	g := &Gate{cfg: cfg, failures: newFailures(), logTickets: rate.Sometimes{Interval: 10 * time.Second}}
-	for _, step := range []func(context.Context, Store) error{g.openRights, g.openKeys, g.openTokens, g.openTickets} {
-		if err := step(ctx, store); err != nil {
-			g.Stop()
-			return nil, err
-		}
+	if err := g.open(ctx, store); err != nil {
+		g.Stop()
+		return nil, err
 	}
 	if cfg.Metrics != nil {
 		g.register(cfg.Metrics)
@@ -117,45 +116,30 @@ func (g *Gate) Reload() {
 	}
 }
 
-func (g *Gate) openRights(ctx context.Context, _ Store) (err error) {
-	g.rights, err = rights.Open(ctx, g.cfg.Rights, rights.Config{Every: g.cfg.RightsEvery, Log: g.cfg.Log})
-	if err == nil {
-		g.stops = append(g.stops, g.rights.Stop)
+// open reads the rights, keys, key sets and what tickets need. After an error, Stop ends what was begun.
+func (g *Gate) open(ctx context.Context, store Store) (err error) {
+	cfg := &g.cfg
+	if g.rights, err = rights.Open(ctx, cfg.Rights, rights.Config{Every: cfg.RightsEvery, Log: cfg.Log}); err != nil {
+		return err
 	}
-	return err
-}
-
-func (g *Gate) openKeys(ctx context.Context, store Store) (err error) {
-	keys := g.cfg.Keys
-	keys.Log = cmp.Or(keys.Log, g.cfg.Log)
-	g.keys, err = apikey.Open(ctx, store, keys)
-	if err == nil {
-		g.stops = append(g.stops, g.keys.Stop)
+	g.stops = append(g.stops, g.rights.Stop)
+	if g.keys, err = apikey.Open(ctx, store, cfg.Keys); err != nil {
+		return err
 	}
-	return err
-}
-
-func (g *Gate) openTokens(ctx context.Context, _ Store) (err error) {
-	if g.cfg.Tokens == nil {
-		return nil
-	}
-	tokens := *g.cfg.Tokens
-	tokens.Log = cmp.Or(tokens.Log, g.cfg.Log)
-	g.tokens, err = jwt.Open(ctx, tokens)
-	if err == nil {
+	g.stops = append(g.stops, g.keys.Stop)
+	if cfg.Tokens != nil {
+		tokens := *cfg.Tokens
+		tokens.Log = cfg.Log
+		if g.tokens, err = jwt.Open(ctx, tokens); err != nil {
+			return err
+		}
 		g.stops = append(g.stops, g.tokens.Stop)
 	}
-	return err
-}
-
-func (g *Gate) openTickets(ctx context.Context, store Store) (err error) {
-	tickets := g.cfg.Tickets
-	tickets.Log = cmp.Or(tickets.Log, g.cfg.Log)
-	g.tickets, err = ticket.Open(ctx, store, tickets)
-	if err == nil {
-		g.stops = append(g.stops, g.tickets.Stop)
+	if g.tickets, err = ticket.Open(ctx, store, cfg.Tickets); err != nil {
+		return err
 	}
-	return err
+	g.stops = append(g.stops, g.tickets.Stop)
+	return nil
 }
 
 // Authenticate implements Authenticator. What is looked at, in this order; the first
