@@ -47,6 +47,20 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+func TestAPageThatHasRoomIsWrittenAsAnyResult(t *testing.T) {
+	next := int64(9)
+	for _, page := range []*ListResult{
+		{Allocations: []Allocation{}}, {Allocations: []Allocation{{Nonce: 1}, {Nonce: 2, TxHash: "0x1"}}, NextFrom: &next, Partial: true},
+	} {
+		got, err := AppendPage(nil, []byte("1"), page, 10_000)
+		expect.Must(t, err)
+		want, err := AppendResult(nil, []byte("1"), page)
+		if expect.Must(t, err); string(got) != string(want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestAResultThatJSONCannotSayLeavesTheBufferAlone(t *testing.T) {
 	got, err := AppendResult([]byte("before"), []byte("1"), &Figure{P50: math.NaN()})
 	if err == nil || string(got) != "before" {

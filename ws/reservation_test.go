@@ -182,6 +182,9 @@ func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
 			}
 		}
 	}
+	wait.Until(t, "the end of what the subscription took", func() bool {
+		return g.taken(c)["messages"] == 0 && g.taken(c)["places in flight"] == 0
+	})
 	nothing := g.taken(c)
 	for _, n := range []int{1, 3} {
 		answer, requests := reserved(n)
