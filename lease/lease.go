@@ -15,7 +15,8 @@
 // package has no locks.
 //
 // Where to begin reading: shard.go (an owner, its token and its engine), registry.go (what a store
-// keeps of nodes), keep.go (a node's heartbeat), assign.go (who should have which shard).
+// keeps of nodes), keep.go (a node's heartbeat), assign.go (who should have which shard), fleet.go (what
+// a node knows of all of them).
 package lease
 
 import (

@@ -137,7 +137,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 			return nonce.Write{}, &nonce.StoreError{Outcome: nonce.Aborted, Err: l.Err}
 		}
 		if l.Shard.Performance { // its owner serves it
-			return nonce.Write{}, &nonce.NotOwnerError{Node: l.Shard.Owner.Node, URL: svc.fleet.Load().nodes[l.Shard.Owner.Node].URL}
+			return nonce.Write{}, svc.atNode(l.Shard.Owner.Node)
 		}
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
@@ -158,7 +158,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
 		w.Watch = plan.Watch
-		if len(svc.fleet.Load().live) > 0 { // an owner knows more, and does not notice a comparison
+		if len(svc.fleet.Load().Live) > 0 { // an owner knows more, and does not notice a comparison
 			switch {
 			case w.Check:
 				w.Watch = nonce.Watch{}
@@ -212,7 +212,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 
 // sweep ends overdue holds where no node of the other mode lives that would.
 func (b *basic) sweep(paused bool) {
-	if paused || len(b.svc.fleet.Load().live) > 0 {
+	if paused || len(b.svc.fleet.Load().Live) > 0 {
 		return
 	}
 	due, err := b.svc.due(b.svc.shards)

@@ -106,7 +106,7 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.ownership(g.shard.view.Load()), now, g.shard.fast
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.fleet.Load().Ownership(g.shard.view.Load()), now, g.shard.fast
 		}
 		svc.open.Settle(t.req, a)
 		if g.shard.fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {

@@ -173,7 +173,7 @@ func (w *worker) depart(g *group) (here bool) {
 		st, t := w.remote[g.name], g.tasks[0]
 		switch {
 		case st != nil && !t.local() && !t.reads():
-			w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
+			w.refuse(t, w.svc.atNode(st.node))
 			g.pop(1)
 			continue
 		case st != nil && t.reads():
@@ -286,7 +286,7 @@ func (w *worker) joinWaiting(st *remoteSigner, t *task) {
 		st.waiting.add(t)
 		return
 	}
-	w.refuse(t, &nonce.NotOwnerError{Node: st.node, URL: w.svc.fleet.Load().nodes[st.node].URL})
+	w.refuse(t, w.svc.atNode(st.node))
 }
 
 // collect puts what came back from another node before the rest of the group. It reports

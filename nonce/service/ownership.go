@@ -31,12 +31,23 @@ func (s *Service) Shards() []Ownership {
 	for i, sh := range s.shards {
 		row := sh.view.Load()
 		out[i] = Ownership{
-			Shard: i, Owner: row.Owner.Node, URL: f.nodes[row.Owner.Node].URL, Token: row.Token,
-			Mine: sh.mine(), Preferred: f.preferred(i), Pinned: f.pinned[i],
+			Shard: i, Owner: row.Owner.Node, URL: f.URL(row.Owner.Node), Token: row.Token,
+			Mine: sh.mine(), Preferred: f.Preferred(i), Pinned: f.Pinned[i],
 			Stopped: int(sh.stopped.Load()), Performance: row.Performance,
 		}
 	}
 	return out
+}
+
+// OwnedShards are the shards that this node owns; in mode basic, where none is owned, all.
+func (s *Service) OwnedShards() []int {
+	owned := make([]int, 0, len(s.shards))
+	for i, sh := range s.shards {
+		if s.basic != nil || sh.mine() {
+			owned = append(owned, i)
+		}
+	}
+	return owned
 }
 
 // Elsewhere reports whether an op of the signer would go to another node, as this node sees it:
@@ -54,26 +65,21 @@ func (s *Service) Elsewhere(signer string) bool {
 // its URL; "": none that is known. In mode basic it is this one while no node of the other mode is live.
 func (s *Service) OwnerOf(signer string) (node, url string, mine bool) {
 	f, sh := s.fleet.Load(), s.shardOf(signer)
-	if sh.mine() || s.basic != nil && len(f.live) == 0 {
+	if sh.mine() || s.basic != nil && len(f.Live) == 0 {
 		return s.holder.Node, "", true
 	}
 	node = sh.view.Load().Owner.Node
 	if node == s.holder.Node {
 		return "", "", false
 	}
-	return node, f.nodes[node].URL, false
+	return node, f.URL(node), false
 }
 
 // Unserved is how many shards nobody has by a lease that runs, and for how long the one has
 // been so that was so for the longest, as this node saw them when it last could. Where no
 // worker-queue node is live there are none.
 func (s *Service) Unserved() (shards int, longest time.Duration) {
-	for _, since := range s.fleet.Load().unserved {
-		if !since.IsZero() {
-			shards, longest = shards+1, max(longest, time.Since(since))
-		}
-	}
-	return shards, longest
+	return s.fleet.Load().Unserved()
 }
 
 // NoShardError refuses the move of a shard that there is not.
@@ -118,7 +124,7 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (Ownership, 
 	if err != nil {
 		return Ownership{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
 	}
-	if live := s.fleet.Load().live; node != "" && !slices.Contains(live, node) {
+	if live := s.fleet.Load().Live; node != "" && !slices.Contains(live, node) {
 		return Ownership{}, &NoNodeError{node, live}
 	}
 	pinning, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)

@@ -66,7 +66,7 @@ type Service struct {
 	clock   *clock
 	open    *fairness.Holds
 	looking chan struct{} // capacity 1: full while the store is asked for the fleet
-	fleet   atomic.Pointer[fleet]
+	fleet   atomic.Pointer[lease.Fleet]
 	keeper  *lease.Keeper
 	heard   atomic.Pointer[time.Time] // when the store answered last
 	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.

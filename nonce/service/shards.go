@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -63,64 +62,6 @@ func (s *Service) shardWentBack(sh *shard, seen, row *lease.Shard) {
 	}
 }
 
-// fleet is what is known of the nodes. It is never changed, only replaced.
-type fleet struct {
-	nodes  map[string]lease.Node
-	live   []string // worker-queue nodes that serve, in order
-	pinned []string // the node that each shard is pinned to; "": none
-	assign []int    // who of live should have each shard
-	// unserved is since when nobody has had each shard by a lease that runs, as this node
-	// saw it, by its own clock; zero: somebody has it.
-	unserved []time.Time
-}
-
-func newFleet(all *lease.Owners) *fleet {
-	f := &fleet{nodes: make(map[string]lease.Node, len(all.Nodes)), pinned: make([]string, len(all.Shards))}
-	for i, row := range all.Shards {
-		f.pinned[i] = row.Pinned
-	}
-	for _, n := range all.Nodes {
-		f.nodes[n.Node] = n
-		if n.Live && n.Mode == string(nonce.WorkerQueue) {
-			f.live = append(f.live, n.Node)
-		}
-	}
-	f.assign = lease.Assign(f.live, f.pinned)
-	return f
-}
-
-// without is the fleet but for a node that serves no more.
-func (f *fleet) without(node string) *fleet {
-	left := *f
-	left.live = slices.DeleteFunc(slices.Clone(f.live), func(n string) bool { return n == node })
-	left.assign = lease.Assign(left.live, left.pinned)
-	return &left
-}
-
-// missServing notes the shards that nobody has by a lease that runs; before is what was
-// known until now, nil: nothing. Where no worker-queue node is live none is missed: nodes in
-// mode basic serve without owning.
-func (f *fleet) missServing(all *lease.Owners, before *fleet, now time.Time) {
-	f.unserved = make([]time.Time, len(all.Shards))
-	for i, node := range all.Serving() {
-		switch {
-		case node != "" || len(f.live) == 0:
-		case before != nil && !before.unserved[i].IsZero():
-			f.unserved[i] = before.unserved[i]
-		default:
-			f.unserved[i] = now
-		}
-	}
-}
-
-// preferred is the node that should have a shard, "" without any.
-func (f *fleet) preferred(shard int) string {
-	if i := f.assign[shard]; i >= 0 {
-		return f.live[i]
-	}
-	return ""
-}
-
 // look reads the shards and the nodes, for one caller at a time.
 func (s *Service) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
@@ -147,23 +88,25 @@ func (s *Service) look(ctx context.Context) error {
 		}
 		sh.see(row)
 	}
-	f := newFleet(&all)
+	leaving := ""
 	if s.retired.Load() {
-		f = f.without(s.holder.Node)
+		leaving = s.holder.Node
 	}
-	f.missServing(&all, s.fleet.Load(), time.Now())
-	s.fleet.Store(f)
+	s.fleet.Store(lease.NewFleet(&all, string(nonce.WorkerQueue), leaving, s.fleet.Load(), time.Now()))
 	if s.cfg.OnNodes != nil {
 		s.cfg.OnNodes(all.Nodes)
 	}
 	return nil
 }
 
-// leaseRuns reports whether the owner of a shard may hold it still, as far as a fleet shows: its
-// lease, of that incarnation, runs.
-func (s *Service) leaseRuns(f *fleet, owner lease.Holder) bool {
-	n, known := f.nodes[owner.Node]
-	return known && n.Incarnation == owner.Incarnation && n.LeaseUntil.UnixMilli() > s.clock.now().Earliest
+// leaseRuns reports whether the owner of a shard may hold it still, as far as a fleet shows.
+func (s *Service) leaseRuns(f *lease.Fleet, owner lease.Holder) bool {
+	return f.Runs(owner, s.clock.now().Earliest)
+}
+
+// atNode says that another node owns a signer.
+func (s *Service) atNode(node string) *nonce.NotOwnerError {
+	return &nonce.NotOwnerError{Node: node, URL: s.fleet.Load().URL(node)}
 }
 
 // destination is where the ops of a shard go that is not this node's: a node that owns it, or
@@ -175,11 +118,11 @@ func (s *Service) destination(sh *shard) (node, url string) {
 		return sh.hint.Node, sh.hint.URL
 	}
 	if owner := view.Owner; owner.Node != "" && owner.Node != s.holder.Node && !sh.unsure && s.leaseRuns(f, owner) {
-		return owner.Node, f.nodes[owner.Node].URL
+		return owner.Node, f.URL(owner.Node)
 	}
 	free := view.Owner.Node == "" || s.leaves(view, time.Time{})
-	if preferred := f.preferred(sh.id); free && preferred != "" && preferred != s.holder.Node && !sh.unsure && s.reaches(preferred) {
-		return preferred, f.nodes[preferred].URL
+	if preferred := f.Preferred(sh.id); free && preferred != "" && preferred != s.holder.Node && !sh.unsure && s.reaches(preferred) {
+		return preferred, f.URL(preferred)
 	}
 	return "", ""
 }
@@ -189,7 +132,7 @@ func (s *Service) destination(sh *shard) (node, url string) {
 func (s *Service) yieldedTo(sh *shard) *nonce.NotOwnerError {
 	free := sh.view.Load().Owner.Node == "" && time.Now().Before(sh.leftUntil)
 	if to := sh.leftTo; !sh.mine() && to != "" && to != s.holder.Node && free && s.reaches(to) {
-		return &nonce.NotOwnerError{Node: to, URL: s.fleet.Load().nodes[to].URL}
+		return s.atNode(to)
 	}
 	return nil
 }
@@ -209,7 +152,7 @@ func (w *worker) notOwner(row *lease.Shard) error {
 			s.log.Debug("asking for a node that came", "node", row.Owner.Node, "error", err)
 		}
 	}
-	return &nonce.NotOwnerError{Node: row.Owner.Node, URL: s.fleet.Load().nodes[row.Owner.Node].URL}
+	return s.atNode(row.Owner.Node)
 }
 
 // checkIncarnation stops the service when the owner of a shard is a later start of this node id.
@@ -219,16 +162,6 @@ func (s *Service) checkIncarnation(owner lease.Holder) bool {
 	}
 	s.halt(lease.ErrSuperseded)
 	return true
-}
-
-// ownership is what nonce_status says of the ownership of a signer.
-func (s *Service) ownership(row *lease.Shard) lease.Ownership {
-	n := s.fleet.Load().nodes[row.Owner.Node]
-	o := lease.Ownership{Holder: row.Owner, URL: n.URL, Token: row.Token}
-	if n.Incarnation == row.Owner.Incarnation {
-		o.ExpiresAt = n.LeaseUntil
-	}
-	return o
 }
 
 // renewed follows a heartbeat. A shard that the store calls this node's under another token

@@ -136,7 +136,7 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 func (s *Service) Watched(ctx context.Context, after int64, limit int) ([]nonce.WatchEntry, error) {
 	var ids []int
 	for _, sh := range s.shards {
-		if sh.mine() || s.basic != nil && len(s.fleet.Load().live) == 0 {
+		if sh.mine() || s.basic != nil && len(s.fleet.Load().Live) == 0 {
 			ids = append(ids, sh.id)
 		}
 	}

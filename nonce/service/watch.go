@@ -53,7 +53,7 @@ func (w *watch) balance() {
 	}
 	f := s.fleet.Load()
 	for i, sh := range s.shards {
-		row, preferred := sh.view.Load(), f.preferred(i)
+		row, preferred := sh.view.Load(), f.Preferred(i)
 		free := row.Owner.Node == "" || row.Owner.Node == s.holder.Node || !s.leaseRuns(f, row.Owner)
 		if sh.mine() || !free {
 			w.freeSince[i] = time.Time{}

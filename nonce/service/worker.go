@@ -423,7 +423,7 @@ func (s *Service) StepDown() {
 		return
 	}
 	s.looking <- struct{}{}
-	s.fleet.Store(s.fleet.Load().without(s.holder.Node)) // before any worker looks for another node
+	s.fleet.Store(s.fleet.Load().Without(s.holder.Node)) // before any worker looks for another node
 	s.retired.Store(true)
 	<-s.looking
 	if err := s.look(s.calls); err != nil {
