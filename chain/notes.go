@@ -261,16 +261,16 @@ func recorded(row *nonce.Row) nonce.TxHashes {
 }
 
 // uses takes the transaction that a block used the nonce with.
-func (k *note) uses(tx Hash, at int64, sure bool) {
-	k.tx, k.sure, k.at, k.seen, k.hinted = tx, sure, at, Mined, time.Now()
-	k.found = k.found || sure
+func (n *note) uses(tx Hash, at int64, sure bool) {
+	n.tx, n.sure, n.at, n.seen, n.hinted = tx, sure, at, Mined, time.Now()
+	n.found = n.found || sure
 }
 
 // settledTx is the transaction that a block used the nonce with, as far as that is settled. The block
 // of one node is enough for one that is recorded: the count settles that the nonce is used.
-func (k *note) settledTx() Hash {
-	if k.sure || k.hashes.Contains(k.tx) {
-		return k.tx
+func (n *note) settledTx() Hash {
+	if n.sure || n.hashes.Contains(n.tx) {
+		return n.tx
 	}
 	return Hash{}
 }

@@ -11,11 +11,11 @@ import (
 type lookBack func(head chain.Block, number int64) (chain.Hash, bool)
 
 // onChain reports whether b is head or below it.
-func (at lookBack) onChain(head, b chain.Block) bool {
+func (l lookBack) onChain(head, b chain.Block) bool {
 	if head.Hash == b.Hash {
 		return true
 	}
-	h, ok := at(head, b.Number)
+	h, ok := l(head, b.Number)
 	return ok && h == b.Hash
 }
 
@@ -93,20 +93,20 @@ type canon struct {
 
 func newCanon(room int64) *canon { return &canon{blocks: map[int64]chain.Block{}, room: room} }
 
-func (k *canon) at(number int64) (chain.Block, bool) {
-	b, ok := k.blocks[number]
+func (c *canon) at(number int64) (chain.Block, bool) {
+	b, ok := c.blocks[number]
 	return b, ok
 }
 
 // has reports whether a block is canonical. false: it is not, or is too old.
-func (k *canon) has(number int64, hash chain.Hash) bool {
-	b, ok := k.blocks[number]
+func (c *canon) has(number int64, hash chain.Hash) bool {
+	b, ok := c.blocks[number]
 	return ok && b.Hash == hash
 }
 
 // reaches reports whether a block with a number up to this is known.
-func (k *canon) reaches(number int64) bool {
-	for n := range k.blocks {
+func (c *canon) reaches(number int64) bool {
+	for n := range c.blocks {
 		if n <= number {
 			return true
 		}
@@ -115,22 +115,22 @@ func (k *canon) reaches(number int64) bool {
 }
 
 // add makes b the newest block; those at and above its number are not canonical any more.
-func (k *canon) add(b chain.Block) {
-	k.cut(b.Number - 1)
-	k.blocks[b.Number] = b
-	maps.DeleteFunc(k.blocks, func(n int64, _ chain.Block) bool { return n < b.Number-k.room })
+func (c *canon) add(b chain.Block) {
+	c.cut(b.Number - 1)
+	c.blocks[b.Number] = b
+	maps.DeleteFunc(c.blocks, func(n int64, _ chain.Block) bool { return n < b.Number-c.room })
 }
 
 // cut drops what is above a number.
-func (k *canon) cut(top int64) {
-	maps.DeleteFunc(k.blocks, func(n int64, _ chain.Block) bool { return n > top })
+func (c *canon) cut(top int64) {
+	maps.DeleteFunc(c.blocks, func(n int64, _ chain.Block) bool { return n > top })
 }
 
 // newest returns up to max blocks at and below a number, the newest first.
-func (k *canon) newest(number int64, max int) []chain.Block {
+func (c *canon) newest(number int64, max int) []chain.Block {
 	var all []chain.Block
-	for n := number; n >= number-k.room && len(all) < max; n-- {
-		if b, ok := k.blocks[n]; ok {
+	for n := number; n >= number-c.room && len(all) < max; n-- {
+		if b, ok := c.blocks[n]; ok {
 			all = append(all, b)
 		}
 	}

@@ -181,13 +181,13 @@ func (n *node) doubtChain(ctx context.Context, a *reply, protected bool) {
 }
 
 // notReached says that the node did not get the transaction, and why.
-func (a reply) notReached(err error) reply {
-	a.err, a.class = err, chain.NotReached
+func (r reply) notReached(err error) reply {
+	r.err, r.class = err, chain.NotReached
 	if status, ok := errors.AsType[*jsonrpc.StatusError](err); ok {
-		a.later, a.wait = status.Code == http.StatusTooManyRequests, status.RetryAfter
+		r.later, r.wait = status.Code == http.StatusTooManyRequests, status.RetryAfter
 	}
-	a.later = a.later || errors.Is(err, errBackingOff)
-	return a
+	r.later = r.later || errors.Is(err, errBackingOff)
+	return r
 }
 
 // standsBefore reports whether an error comes from before the node: the request did not leave, or
@@ -279,20 +279,20 @@ func combine(all []reply, before, underWay bool) chain.Verdict {
 }
 
 // verdict returns what the node said as an answer of a class.
-func (a *reply) verdict(class chain.Class) chain.Verdict {
+func (r *reply) verdict(class chain.Class) chain.Verdict {
 	switch {
 	case class == chain.InPool:
 		return chain.Verdict{Class: class}
 	case class == chain.NotReached:
-		said := a.err
+		said := r.err
 		if said == nil {
-			said = a.refusal
+			said = r.refusal
 		}
-		return chain.Verdict{Class: class, Code: codeUnknown, Message: fmt.Sprintf("%s: %v", a.n.name, said)}
-	case a.refusal == nil:
-		return unknown(fmt.Errorf("%s: %w", a.n.name, a.err))
+		return chain.Verdict{Class: class, Code: codeUnknown, Message: fmt.Sprintf("%s: %v", r.n.name, said)}
+	case r.refusal == nil:
+		return unknown(fmt.Errorf("%s: %w", r.n.name, r.err))
 	}
-	return chain.Verdict{Class: class, Code: a.refusal.Code, Message: a.refusal.Message, Data: a.refusal.Data}
+	return chain.Verdict{Class: class, Code: r.refusal.Code, Message: r.refusal.Message, Data: r.refusal.Data}
 }
 
 // usedBy is the data of a verdict Used: which transaction used the nonce.
