@@ -22,6 +22,10 @@ import (
 // way: each node keeps one, and for a moment a second one where the first broke.
 const MaxInbound = 256
 
+// maxGreeting bounds the handshakes under way of one address: whoever opens connections and says
+// nothing leaves slots to the nodes. Those behind one proxy try again.
+const maxGreeting = 16
+
 var upgrader = websocket.Upgrader{
 	ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10, CheckOrigin: func(*http.Request) bool { return true }, // none is a browser that gets in
 }
@@ -36,11 +40,13 @@ type door struct {
 	leaving bool       // nobody is let in any more
 	closing bool       // no request is taken any more
 	slots   int        // taken, by links and by handshakes
-	links   map[*inbound]struct{}
+	// greeting counts the handshakes under way by the address that they come from.
+	greeting map[netip.Addr]int
+	links    map[*inbound]struct{}
 }
 
 func (d *door) init(cfg *Config) {
-	d.inflight, d.links = backpressure.NewGate(cfg.MaxTotal), make(map[*inbound]struct{})
+	d.inflight, d.links, d.greeting = backpressure.NewGate(cfg.MaxTotal), make(map[*inbound]struct{}), make(map[netip.Addr]int)
 	for i := range d.seldom {
 		d.seldom[i].Interval = time.Second
 	}
@@ -58,7 +64,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, why, http.StatusForbidden)
 		return
 	}
-	if reason := r.door.enter(); reason != "" {
+	address := addressOf(req)
+	if reason := r.door.enter(address); reason != "" {
 		r.cfg.Refused(reason)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "this node takes no links now", http.StatusServiceUnavailable)
@@ -67,6 +74,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	began := time.Now()
 	ws, err := upgrader.Upgrade(w, req, nil)
 	if err != nil { // it was answered
+		r.door.greeted(address)
 		r.door.exit()
 		r.door.serving.Done()
 		return
@@ -74,23 +82,39 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	go func() {
 		defer r.door.serving.Done()
 		defer r.door.exit()
-		r.host(ws, began, req.RemoteAddr)
+		r.host(ws, began, req.RemoteAddr, address)
 	}()
 }
 
-// enter takes a slot, or says why there is none.
-func (d *door) enter() (reason string) {
+// addressOf is the address that a connection comes from, without its port.
+func addressOf(req *http.Request) netip.Addr {
+	a, _ := netip.ParseAddrPort(req.RemoteAddr) // zero: those that cannot be read count as one
+	return a.Addr().Unmap()
+}
+
+// enter takes a slot for a link and its handshake, or says why there is none.
+func (d *door) enter(address netip.Addr) (reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.leaving:
 		return RefusedLeaving
-	case d.slots == MaxInbound:
+	case d.slots == MaxInbound, d.greeting[address] == maxGreeting:
 		return RefusedFull
 	}
 	d.slots++
+	d.greeting[address]++
 	d.serving.Add(1)
 	return ""
+}
+
+// greeted follows the end of a handshake.
+func (d *door) greeted(address netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.greeting[address]--; d.greeting[address] == 0 {
+		delete(d.greeting, address)
+	}
 }
 
 func (d *door) exit() {
@@ -117,11 +141,12 @@ func (r *Router) stranger(req *http.Request) string {
 }
 
 // host serves one link from its handshake to its end.
-func (r *Router) host(ws *websocket.Conn, began time.Time, remote string) {
+func (r *Router) host(ws *websocket.Conn, began time.Time, remote string, address netip.Addr) {
 	defer ws.Close()
 	stop := context.AfterFunc(r.ctx, func() { ws.Close() })
 	from, err := r.receive(ws)
 	stop()
+	r.door.greeted(address)
 	if e, ok := errors.AsType[*refusal](err); ok {
 		r.refused(e, remote, from)
 		_ = say(ws, e.append([]byte{itRefusal})) // a courtesy, as the close frame

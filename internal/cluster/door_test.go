@@ -365,6 +365,16 @@ func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 			t.Errorf("one link more: %v, %v", err, o.refused)
 		}
 		o.door.slots = 0
+		for range maxGreeting { // they say nothing
+			if _, _, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("one handshake more of an address: %v", err)
+		}
+		time.Sleep(2 * o.cfg.dialTimeout())
+		o.link("a", 1)
 	})
 }
 
