@@ -28,9 +28,9 @@ type Engine struct {
 	Rehearsed   int64  // the change of goal for which the shard has kept up with a rehearsal
 }
 
-// LostGrant is until when a log of the shard that was lost may still give its nonces, by the
+// LostUntil is until when a log of the shard that was lost may still give its nonces, by the
 // store's clock, in Unix milliseconds; 0: none was lost, or that is long over at now.
-func (e *Engine) LostGrant(now int64) int64 {
+func (e *Engine) LostUntil(now int64) int64 {
 	if e.DoubtUntil <= now {
 		return 0
 	}

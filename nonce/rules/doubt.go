@@ -81,10 +81,10 @@ func (d *draft) afterLoss(attempt int64) int64 {
 
 // grantRuns is until when a log that was lost may still give nonces of the signer; 0: it gives none.
 func (d *draft) grantRuns() int64 {
-	if d.plan.Signer.Epoch == 0 || d.in.GrantUntil <= d.in.Now.Earliest {
+	if d.plan.Signer.Epoch == 0 || d.in.LostUntil <= d.in.Now.Earliest {
 		return 0
 	}
-	return d.in.GrantUntil
+	return d.in.LostUntil
 }
 
 // waitIfUsed has the op that met a consumed nonce answered as the mark was that consumed it, perhaps

@@ -52,9 +52,9 @@ type Input struct {
 	// reports that there is none; nil: nobody counts. The caller gives the room back when
 	// the plan is not committed.
 	Claim func(req *nonce.Request, count int) bool
-	// GrantUntil is until when a log of the signer's shard that was lost may have given its
+	// LostUntil is until when a log of the signer's shard that was lost may have given its
 	// nonces, by the store's clock, in Unix milliseconds.
-	GrantUntil int64
+	LostUntil int64
 	// NoExpiry leaves overdue holds as they are: the store's clock has jumped.
 	NoExpiry bool
 }

@@ -38,7 +38,7 @@ func newRoom(t testing.TB) *room {
 // run plans ops and follows the plan, as often as it takes.
 func (r *room) run(ops ...*noncetest.Op) {
 	r.Helper()
-	in := rules.Input{Chain: r.chain, GrantUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Remembered), Token: 1}
+	in := rules.Input{Chain: r.chain, LostUntil: r.shard.GrantUntil, History: make(map[int64]*nonce.Past), Requests: make(map[string]*nonce.Remembered), Token: 1}
 	for tries := 0; len(ops) > 0; {
 		before := r.signer
 		before.Live = slices.Clone(before.Live)

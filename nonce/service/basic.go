@@ -141,7 +141,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 		row, mended := rules.Mend(l.Signer, &l.Shard)
 		plan = svc.cfg.Rules.Make(&rules.Input{
-			Signer: row, GrantUntil: l.Shard.LostGrant(loaded.Now.UnixMilli()), Now: exactly(loaded.Now),
+			Signer: row, LostUntil: l.Shard.LostUntil(loaded.Now.UnixMilli()), Now: exactly(loaded.Now),
 			History: l.History, Requests: l.Requests, Chain: chain,
 			Claim: svc.open.Reserve, NoExpiry: noExpiry || svc.clock.paused(),
 		}, requests)

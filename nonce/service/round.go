@@ -219,8 +219,8 @@ func (w *worker) plan(g *group) {
 	sig, now := g.sig, w.svc.clock.now()
 	w.overlay(g)
 	w.input = rules.Input{
-		GrantUntil: g.shard.doubt.LostGrant(now.Earliest),
-		Signer:     sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
+		LostUntil: g.shard.doubt.LostUntil(now.Earliest),
+		Signer:    sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}
 	g.plan = w.svc.cfg.Rules.MakeIn(&g.made, &w.input, w.requests)

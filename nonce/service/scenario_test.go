@@ -747,6 +747,8 @@ func (n *node) asked(word, which string) string {
 		return fmt.Sprint(n.Forwarding())
 	case "here":
 		return fmt.Sprint(len(n.engine.Status().Here))
+	case "unshipped":
+		return fmt.Sprint(n.engine.Figures().Unshipped)
 	case "serving":
 		return fmt.Sprint(n.engine.Figures().Serving)
 	case "storeaway":
