@@ -49,10 +49,12 @@ func quotaRevert() string {
 	return "0x" + hex.EncodeToString(append(code, data...))
 }
 
-// tenants is a gateway before a real node, with a key for each kind of attack and one for a worker.
+// tenants is a gateway before a real node, with a key for each kind of attack and one for a
+// worker.
 type tenants struct {
 	*gateway
 	anvil *chaintest.Anvil
+	node  *ethclient.Client // asks the node itself
 	keys  map[string]string
 	tasks sync.WaitGroup
 	// what the attacks came to
@@ -78,6 +80,8 @@ func startTenants(t *testing.T) *tenants {
 		s.keys[name] = strings.TrimSpace(string(made))
 	}
 	s.gateway = launch(t, "127.0.0.1:0", []string{store, "--rights=" + rights, "--chain=eip155:31337=" + s.anvil.WS(), "--address-rate=0"})
+	s.node = get(ethclient.DialContext(t.Context(), s.anvil.WS()))(t)
+	t.Cleanup(s.node.Close)
 	t.Cleanup(s.tasks.Wait) // the context of the test has ended by then
 	return s
 }
@@ -219,31 +223,45 @@ func (s *tenants) mostResident() int64 {
 	return get(strconv.ParseInt(string(found[1]), 10, 64))(s.t) << 10
 }
 
-// work does what a worker does. What does not come within a minute is an error.
-func (s *tenants) work(client *ethclient.Client, nonces *rpc.Client, heads <-chan *types.Header, i int) {
+// work does what a worker does, and returns how long each part took. What does not come within
+// a minute is an error.
+func (s *tenants) work(client *ethclient.Client, nonces *rpc.Client, heads <-chan *types.Header, i int) map[string]time.Duration {
 	s.t.Helper()
+	took, began := map[string]time.Duration{}, time.Now()
+	lap := func(part string) { took[part], began = time.Since(began), time.Now() }
 	ctx, cancel := context.WithTimeout(s.t.Context(), scenarioTime)
 	defer cancel()
+
 	from, to := s.anvil.Accounts[10+i], s.anvil.Accounts[3].Address
+	get(s.node.BalanceAt(ctx, from.Address, nil))(s.t)
+	lap("read at the node")
 	get(client.BalanceAt(ctx, from.Address, nil))(s.t)
+	lap("read")
 	n := get(client.PendingNonceAt(ctx, from.Address))(s.t)
+	lap("pending count")
 	tx := s.anvil.Sign(from, chaintest.Payment{Nonce: n, To: to, Value: big.NewInt(1)})
 	if err := client.SendTransaction(ctx, tx); err != nil {
 		s.t.Fatalf("send: %v", err)
 	}
+	lap("send")
 	receipt := awaitReceipt(s.t, client, tx.Hash())
+	lap("receipt")
 	for head := next1(s.t, heads); head.Number.Cmp(receipt.BlockNumber) < 0; {
 		head = next1(s.t, heads)
 	}
+	lap("head after receipt")
 	fresh := "eip155:31337:" + strings.ToLower(s.anvil.Accounts[30+i].Address.Hex())
 	var got hold
 	if err := nonces.CallContext(ctx, &got, "nonce_allocate", fresh); err != nil || got.Nonce != 0 {
 		s.t.Fatalf("the first allocation of %s: nonce %d, %v", fresh, got.Nonce, err)
 	}
+	lap("first allocation")
+	return took
 }
 
-// A tenant does what it can to a gateway before a real node. The reads, sends and first allocations of another one go on, it sees heads,
-// and the gateway's memory stays within what docs/sizing.md says.
+// A tenant does what it can to a gateway before a real node. The reads, sends and first
+// allocations of another one go on, it sees heads, and the gateway's memory stays within what
+// docs/sizing.md says.
 func TestLongAHostileTenantHoldsUpNobody(t *testing.T) {
 	s := startTenants(t)
 	client, nonces := ethclient.NewClient(s.dial("worker", ethPath)), s.dial("worker", "/ws")
@@ -254,9 +272,17 @@ func TestLongAHostileTenantHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(sub.Unsubscribe)
+	t.Logf("alone: %v", s.work(client, nonces, heads, 0))
 	s.attacks()
+	all := map[string][]time.Duration{}
 	for i := range 15 {
-		s.work(client, nonces, heads, i)
+		for part, took := range s.work(client, nonces, heads, 1+i) {
+			all[part] = append(all[part], took)
+		}
+	}
+	for part, took := range all {
+		slices.Sort(took)
+		t.Logf("%s: median %v, longest %v", part, took[len(took)/2], took[len(took)-1])
 	}
 	// The attack goes on. Between two waves, when those that waited long enough are closed, few wait.
 	s.await("half frames wait for room again", func() bool { return s.gauge("receive_waiting") > halfFrames/2 })
