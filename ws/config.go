@@ -158,7 +158,8 @@ func (c *Config) validate() error {
 	case c.PingInterval <= 0 || c.CloseSpread < 0:
 		return errors.New("the ping interval must be above 0, and the close spread not below")
 	case c.Writer.Marks.Max < largeReplyBytes+maxIDBytes:
-		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need", c.Writer.Marks.Max, largeReplyBytes+maxIDBytes)
+		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need",
+			c.Writer.Marks.Max, largeReplyBytes+maxIDBytes)
 	case c.ChainWait < 0:
 		return errors.New("the wait for a chain must not be below 0")
 	case c.FirstTimeout < 0 || c.MessageTimeout < 0 || c.IdleTimeout < 0:

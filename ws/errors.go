@@ -28,9 +28,6 @@ const maxErrorText = 192
 // table of them. signer and count are the request's: a conflict shows at most
 // count holds, which are all when the parameters were those of the first time.
 func errorOf(err error, signer string, count int) *wire.Error {
-	if e, ok := errors.AsType[*wire.Error](err); ok {
-		return relayed(e)
-	}
 	if errors.Is(err, nonce.ErrPeerAway) {
 		return errPeerAway(err)
 	}
@@ -74,8 +71,8 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return with(wire.Errorf(wire.CodeFenced, "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
 	case errors.Is(err, nonce.ErrNotHolder):
-		return with(wire.Errorf(wire.CodeForbidden, "%s, and the right %s on this signer is missing; nothing happened", nonce.ErrNotHolder, access.RightMarkAny),
-			wire.ErrorData{Right: access.RightMarkAny.String()})
+		return with(wire.Errorf(wire.CodeForbidden, "%s, and the right %s on this signer is missing; nothing happened",
+			nonce.ErrNotHolder, access.RightMarkAny), wire.ErrorData{Right: access.RightMarkAny.String()})
 	case errors.Is(err, nonce.ErrNoChain):
 		return invalidParams("nonce", nonce.ErrNoChain.Error())
 	case errors.Is(err, nonce.ErrNewSigner):
@@ -90,21 +87,6 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return errOurs()
 	}
 	return errUnknown("the gateway met an error it does not know")
-}
-
-// relayed is what another node answered, as far as it fits what is reserved for an
-// error. Which node says it makes no difference to the client. Without data it is
-// no answer of this protocol, and says nothing about what happened.
-func relayed(e *wire.Error) *wire.Error {
-	if e.Data == nil {
-		return errUnknown("the node that owns the signer gave an answer that is not understood")
-	}
-	word := func(s string) string { return clipTo(s, 32) }
-	d := e.Data
-	return &wire.Error{Code: e.Code, Message: clip(e.Message), Data: &wire.ErrorData{
-		Reason: word(d.Reason), Field: word(d.Field), Stage: word(d.Stage), Outcome: word(d.Outcome), Right: word(d.Right), Cause: word(d.Cause),
-		RetryAfterMs: d.RetryAfterMs, Limit: d.Limit,
-	}}
 }
 
 // errPeerAway says that the node which owns the signer was not reached, in the

@@ -32,8 +32,6 @@ func TestErrorsOfTheServiceOnTheWire(t *testing.T) {
 		{err: nonce.ErrPeerAway, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: &nonce.UnavailableError{Outcome: nonce.NotSent, Err: nonce.ErrPeerAway}, code: -32012, reason: "unavailable", outcome: "none", retryMs: 500},
 		{err: &nonce.UnavailableError{Outcome: nonce.Unknown, Err: nonce.ErrPeerAway}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
-		{err: busy(wire.StageInflight), code: -32005, reason: "server_busy", stage: "inflight", retryMs: 50}, // another node's
-		{err: &wire.Error{Code: -32603, Message: "internal"}, code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
 		{err: errors.New("of nobody we know"), code: -32012, reason: "unavailable", outcome: "unknown", retryMs: 500},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
@@ -91,14 +89,5 @@ func TestANodeThatWasNotReachedIsNamed(t *testing.T) {
 	}
 	if d := got.Data; d.OwnerNode != "n2" || d.OwnerURL != "ws://n2/ws" || d.Outcome != "none" {
 		t.Errorf("got %+v, want the owner in it", d)
-	}
-}
-
-func TestWhatAnotherNodeAnswersIsSaidInItsWords(t *testing.T) {
-	e := wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
-	e.Data.RetryAfterMs = 7
-	got := errorOf(fmt.Errorf("wrapped: %w", e), "a", 1)
-	if got.Code != e.Code || got.Message != e.Message || got.Data.Reason != "internal" || got.Data.RetryAfterMs != 7 {
-		t.Errorf("got %+v with %+v, want %+v", got, got.Data, e)
 	}
 }

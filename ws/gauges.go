@@ -16,10 +16,12 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	metrics.Gauge(reg, "receive_bytes", "Bytes of messages above 8 KiB that are being received, or by /eth/CHAIN are not answered yet.",
 		func() float64 { return float64(s.receiving.shares.Taken()) })
 	number("receive_bytes_max", "Most of them.", int(s.cfg.MaxReceiveBytes))
-	metrics.Gauge(reg, "receive_waiting", "Messages that wait unread because as many bytes are being received as may, or as their principal may.",
+	metrics.Gauge(reg, "receive_waiting",
+		"Messages that wait unread because as many bytes are being received as may, or as their principal may.",
 		func() float64 { return float64(s.receiving.shares.Waits()) })
 	number("connections_max", "Most open WebSocket connections.", s.cfg.MaxConnections)
-	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.", func() float64 { return float64(s.Waiting()) })
+	metrics.Gauge(reg, "sockets_waiting", "Open sockets whose clients were not let in yet. 0 without --rights.",
+		func() float64 { return float64(s.Waiting()) })
 	number("sockets_waiting_max", "Most of them.", s.cfg.Addresses.Waiting)
 	metrics.Gauges(reg, outboundGauges, s.outbound)
 }
@@ -30,7 +32,8 @@ func (k *class) used() (used, capacity int) { return k.inflight.Used(), k.inflig
 // outboundGauges are what waits for clients to read.
 var outboundGauges = []metrics.Named{
 	{Name: "outbound_bytes", Help: "Bytes that wait for clients to read: queued, encoded or being written, over all connections."},
-	{Name: "outbound_promised_bytes", Help: "Bytes of --write-max-bytes that are promised to answers whose work is under way, over all connections."},
+	{Name: "outbound_promised_bytes",
+		Help: "Bytes of --write-max-bytes that are promised to answers whose work is under way, over all connections."},
 	{Name: "outbound_messages", Help: "Messages that wait for clients to read, and answers under way, over all connections."},
 	{Name: "outbound_largest_bytes", Help: "Bytes that wait for the client that has most."},
 	{Name: "connections_paused", Help: "Connections that are not read now because their clients do not read."},

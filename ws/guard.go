@@ -27,7 +27,8 @@ func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 			Key: guard.NamedKey(c.principal(), name), By: c.asker, Interval: time.Duration(g.IntervalMs) * time.Millisecond, Keep: g.Keep, Caller: r,
 		}
 	case cfg.GuardCalls > 0:
-		r.lock = &guard.Lock{Key: guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op.Request)), By: c.asker, Interval: cfg.GuardCalls, Caller: r}
+		key := guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op.Request))
+		r.lock = &guard.Lock{Key: key, By: c.asker, Interval: cfg.GuardCalls, Caller: r}
 	}
 	return nil
 }

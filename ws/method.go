@@ -40,7 +40,8 @@ type method struct {
 var methods = func() map[string]*method {
 	table := make(map[string]*method)
 	for _, m := range []*method{
-		&allocateMethod, &markUsedMethod, &markSignedMethod, &markRecyclableMethod, &extendMethod, &repairMethod, &setFloorMethod, &statusMethod, &listMethod,
+		&allocateMethod, &markUsedMethod, &markSignedMethod, &markRecyclableMethod, &extendMethod, &repairMethod,
+		&setFloorMethod, &statusMethod, &listMethod,
 		&subscribeMethod, &ethSubscribeMethod, &unsubscribeMethod, &ethUnsubscribeMethod, &infoMethod, &statsMethod,
 	} {
 		table[m.name] = m

@@ -70,7 +70,7 @@ const (
 	closeRevoked     closeReason = "revoked"     // its credential was revoked
 	closeUnsupported closeReason = "unsupported" // a binary frame
 	closeProtocol    closeReason = "protocol"    // frames against RFC 6455
-	closePolicy      closeReason = "policy"      // frames without a request, or control frames, without end; a first or a whole message that did not come
+	closePolicy      closeReason = "policy"      // frames without a request, or control frames, without end; a message that did not come
 	closeUnused      closeReason = "unused"      // it had asked for nothing for too long
 	closeTooLarge    closeReason = "too_large"   // a frame that is too long
 	closeInternal    closeReason = "internal"    // a mistake of this program

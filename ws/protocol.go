@@ -75,7 +75,8 @@ func (c *RoomConfig) validate(s *Config) error {
 	case c.MaxMessageBytes < 1024:
 		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
 	case c.MaxAnswerBytes < int64(s.MaxBatch)*(smallReplyBytes+maxIDBytes):
-		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d", c.MaxAnswerBytes, s.MaxBatch, s.MaxBatch*(smallReplyBytes+maxIDBytes))
+		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d",
+			c.MaxAnswerBytes, s.MaxBatch, s.MaxBatch*(smallReplyBytes+maxIDBytes))
 	case s.MaxReceiveBytes < c.MaxMessageBytes:
 		return fmt.Errorf("%d bytes being received are fewer than the %d of one message", s.MaxReceiveBytes, c.MaxMessageBytes)
 	}
@@ -105,7 +106,8 @@ func (s *Server) Room(p Protocol, cfg RoomConfig) (*Room, error) {
 	t.class.maxMessageBytes = cfg.MaxMessageBytes
 	marks := &t.class.writer.Marks
 	// A client that reads one long answer is not slow. What is promised comes on top.
-	marks.High, marks.Low, marks.Max = max(marks.High, cfg.MaxAnswerBytes), max(marks.Low, cfg.MaxAnswerBytes/4), 2*max(marks.Max, cfg.MaxAnswerBytes)
+	marks.High, marks.Low = max(marks.High, cfg.MaxAnswerBytes), max(marks.Low, cfg.MaxAnswerBytes/4)
+	marks.Max = 2 * max(marks.Max, cfg.MaxAnswerBytes)
 	if marks.MaxAge > 0 {
 		marks.MaxAge += time.Duration(marks.Max/longAnswer) * time.Second
 	}

@@ -84,7 +84,8 @@ const readBufferBytes = 128
 // New makes a server, registers its metrics with reg, and starts its pinger. The encode pool and the hub's pool
 // must live until Stop has returned; so must the service, to answer what is in
 // flight. An error names the setting that is wrong; then nothing was registered.
-func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, perf *metrics.Set, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
+func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, perf *metrics.Set, reg prometheus.Registerer,
+	log *slog.Logger) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		service: service, hub: hub, pool: pool, perf: perf, log: log.With("component", "ws"), cfg: cfg,
@@ -93,7 +94,8 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 			ReadBufferSize: readBufferBytes, WriteBufferPool: new(sync.Pool), HandshakeTimeout: handshakeTime,
 			CheckOrigin: func(*http.Request) bool { return true }, // admitClient has looked
 		},
-		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), reads: quota.NewSigners(cfg.Signers), seen: quota.NewSeen(), names: backpressure.NewGate(nodeNames),
+		principals: quota.NewPrincipals(), signers: quota.NewSigners(cfg.Signers), reads: quota.NewSigners(cfg.Signers),
+		seen: quota.NewSeen(), names: backpressure.NewGate(nodeNames),
 		conns:    newRegistry(cfg.MaxConnections),
 		rejected: perf.Rejected,
 	}
@@ -169,7 +171,8 @@ func (s *Server) RefusedNode(reason string) { s.counters.upgradeRefused.Inc(upgr
 func (s *Server) refusePlain(w http.ResponseWriter) {
 	w.Header().Set("Sec-Websocket-Version", "13")
 	s.refuseClient(w, http.StatusBadRequest, upgradeBadRequest,
-		"a WebSocket is opened with the headers Upgrade: websocket and Connection: Upgrade, and this request came without; a proxy in between has to pass both on (nginx: proxy_http_version 1.1, proxy_set_header Upgrade and Connection)")
+		"a WebSocket is opened with the headers Upgrade: websocket and Connection: Upgrade, and this request came without; "+
+			"a proxy in between has to pass both on (nginx: proxy_http_version 1.1, proxy_set_header Upgrade and Connection)")
 }
 
 // refuseLeaving answers a client of a node that is going away.

@@ -79,10 +79,7 @@ func widestErrors() []error {
 	for range nonce.MaxCount {
 		conflict.Holds = append(conflict.Holds, nonce.HoldState{Nonce: widest, Attempt: widest, Status: nonce.Consumed})
 	}
-	of := wire.ErrorData{Reason: hostile, Field: hostile, Stage: hostile, Outcome: hostile, OwnerNode: hostile, OwnerURL: hostile, Right: hostile,
-		Signer: hostile, Status: hostile, Cause: hostile, TxHash: hostile, RetryAfterMs: widest, Limit: widest, Nonces: make([]wire.HoldState, 1000)}
 	return []error{
-		&wire.Error{Code: math.MinInt32, Message: hostile, Data: &of}, &wire.Error{Message: hostile},
 		fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway), &nonce.UnavailableError{Err: fmt.Errorf("%s %w", hostile, nonce.ErrPeerAway)}, nonce.ErrForwardBusy,
 		conflict, &nonce.NotOwnerError{Node: hostile, URL: hostile},
 		&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New(hostile)}, &nonce.HoldLimitError{Limit: widest},
