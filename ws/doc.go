@@ -9,11 +9,7 @@
 // While a node drains, a request is either served and answered or refused; the node
 // executes no request whose answer it cannot send.
 //
-// Other nodes connect like clients, with headers that name the sender and the
-// intended receiver (see NodeConfig), and speak the same protocol. Their requests
-// have slots of their own. A request that changes something carries a nonce.Path,
-// one for each signer that has requests under way. Their subscriptions get only
-// events that were committed here.
+// Other nodes have links of their own (internal/cluster).
 //
 // It does not promise, or do, the following: it knows no rules of nonces (package
 // nonce); it writes to no socket after the upgrade and encodes no reply in a read
@@ -36,7 +32,7 @@
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
 // (a request), reservation.go, batch.go. Then, group by group:
 //
-//   - who it is: preauth.go (who is let in, and as whom), node.go (other nodes), session.go
+//   - who it is: preauth.go (who is let in, and as whom), session.go
 //     (what a client may, and how a session ends), origin.go (pages of browsers), auditing.go
 //   - bounds: quota.go (a second, and of subscriptions), class.go (in flight)
 //   - methods: method_NAME.go (params, right, audit, size and reply of each), errors.go,

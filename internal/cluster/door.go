@@ -27,7 +27,8 @@ const MaxInbound = 256
 const maxGreeting = 16
 
 var upgrader = websocket.Upgrader{
-	ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10, CheckOrigin: func(*http.Request) bool { return true }, // none is a browser that gets in
+	ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10,
+	CheckOrigin: func(*http.Request) bool { return true }, // no browser proves the secret
 }
 
 // door lets other nodes in.
@@ -183,7 +184,8 @@ func (r *Router) refused(e *refusal, remote string, from greeted) {
 		seldom = &r.door.seldom[1]
 	}
 	seldom.Do(func() {
-		r.log.Warn("refused a node's connection", "reason", e.sentence, "remote", remote, "from", fmt.Sprintf("%.128s", from.node), "to", fmt.Sprintf("%.128s", from.to))
+		clip := func(id string) string { return fmt.Sprintf("%.128s", id) }
+		r.log.Warn("refused a node's connection", "reason", e.sentence, "remote", remote, "from", clip(from.node), "to", clip(from.to))
 	})
 }
 

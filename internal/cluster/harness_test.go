@@ -156,7 +156,8 @@ func (w *world) far(rw http.ResponseWriter, req *http.Request) {
 	name, _, _ := strings.Cut(req.Host, ":")
 	as := &Router{cfg: w.cfg, self: cmp.Or(w.named[name], name)}
 	f := &far{
-		t: w.t, ws: ws, requests: make(chan received, 10_000), interests: make(chan *interest, 1000), ended: make(chan error, 1), deaf: make(chan struct{}, 1),
+		t: w.t, ws: ws, requests: make(chan received, 10_000), interests: make(chan *interest, 1000),
+		ended: make(chan error, 1), deaf: make(chan struct{}, 1),
 	}
 	if v := w.version.Load(); v != 0 {
 		_, _, _ = ws.ReadMessage()

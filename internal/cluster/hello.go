@@ -131,7 +131,8 @@ func (r *Router) receive(ws *websocket.Conn) (from greeted, err error) {
 		return from, err
 	}
 	if v := f.number(); v != nonce.CodecVersion {
-		return from, &refusal{status: statusVersion, sentence: fmt.Sprintf("links of this node have version %d, and not %d", nonce.CodecVersion, v)}
+		why := fmt.Sprintf("links of this node have version %d, and not %d", nonce.CodecVersion, v)
+		return from, &refusal{status: statusVersion, sentence: why}
 	}
 	f.take(randomBytes)
 	from = greeted{node: f.text(), to: f.text()}

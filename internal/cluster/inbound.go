@@ -60,7 +60,10 @@ type reply struct {
 }
 
 func (r *Router) newInbound(ws *websocket.Conn, from greeted) *inbound {
-	in := &inbound{pipe: newPipe(&r.cfg, ws, make(chan struct{}, 1)), r: r, from: from, share: backpressure.NewShare(r.cfg.MaxInflight), paths: newPaths()}
+	in := &inbound{
+		pipe: newPipe(&r.cfg, ws, make(chan struct{}, 1)), r: r, from: from,
+		share: backpressure.NewShare(r.cfg.MaxInflight), paths: newPaths(),
+	}
 	in.ctx, in.cancel = context.WithCancelCause(r.ctx)
 	in.lines.bySigner = make(map[string]*line)
 	return in

@@ -27,7 +27,9 @@ const (
 
 // resultOf names a verdict.
 func resultOf(v nonce.Verdict) result {
-	return [...]result{nonce.Answered: resultAnswered, nonce.Bounced: resultBounced, nonce.Doubtful: resultDoubtful, nonce.Expired: resultExpired}[v]
+	return [...]result{
+		nonce.Answered: resultAnswered, nonce.Bounced: resultBounced, nonce.Doubtful: resultDoubtful, nonce.Expired: resultExpired,
+	}[v]
 }
 
 // Metrics are what a Router counts. A node that has no Router has them too, as 0.
@@ -42,7 +44,8 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		forwarded: metrics.NewFamily(reg, "forwarded_total", "result",
-			"Requests sent to the node that owns their signer: answered there; bounced, to be routed again; doubtful, sent and not answered, asked again; "+
+			"Requests sent to the node that owns their signer: answered there; bounced, to be routed again; "+
+				"doubtful, sent and not answered, asked again; "+
 				"expired, told unknown; busy, refused for want of a slot; away, that node does not answer.",
 			resultAnswered, resultBounced, resultDoubtful, resultExpired, resultBusy, resultAway),
 		took: metrics.Seconds(reg, "forward_seconds", "Time from sending a request to the node that owns its signer to the answer."),

@@ -35,7 +35,8 @@ func TestAResultThatDoesNotFitIsNonsense(t *testing.T) {
 		change(&r)
 		return r
 	}
-	h1 := nonce.TxHashes("").Append(hashOf(1))
+	h1, h2 := nonce.TxHashes("").Append(hashOf(1)), nonce.TxHashes("").Append(hashOf(2))
+	after := func(reason string) []*nonce.Earlier { return []*nonce.Earlier{{Attempt: 1, Reason: reason}} }
 	for name, c := range map[string]struct {
 		q    nonce.Request
 		a    nonce.Result
@@ -52,10 +53,10 @@ func TestAResultThatDoesNotFitIsNonsense(t *testing.T) {
 		"descending":             {two, with(func(r *nonce.Result) { r.Nonces, r.Attempts = []int64{4, 3}, []int64{1, 1} }), false},
 		"twice":                  {two, with(func(r *nonce.Result) { r.Nonces, r.Attempts = []int64{4, 4}, []int64{1, 1} }), false},
 		"after an earlier hold": {one, with(func(r *nonce.Result) {
-			r.Attempts, r.Earlier = []int64{2}, []*nonce.Earlier{{Attempt: 1, Reason: nonce.ReasonUnseen}}
+			r.Attempts, r.Earlier = []int64{2}, after(nonce.ReasonUnseen)
 		}), true},
-		"after a later hold":          {one, with(func(r *nonce.Result) { r.Earlier = []*nonce.Earlier{{Attempt: 1, Reason: nonce.ReasonUnseen}} }), false},
-		"after a hold of no kind":     {one, with(func(r *nonce.Result) { r.Attempts, r.Earlier = []int64{2}, []*nonce.Earlier{{Attempt: 1, Reason: "x"}} }), false},
+		"after a later hold":          {one, with(func(r *nonce.Result) { r.Earlier = after(nonce.ReasonUnseen) }), false},
+		"after a hold of no kind":     {one, with(func(r *nonce.Result) { r.Attempts, r.Earlier = []int64{2}, after("x") }), false},
 		"earlier holds of others":     {one, with(func(r *nonce.Result) { r.Earlier = []*nonce.Earlier{nil, nil} }), false},
 		"used":                        {used, nonce.Result{Status: nonce.Consumed, Attempt: 1, Hashes: h1}, true},
 		"used, and held":              {used, nonce.Result{Status: nonce.Held, Attempt: 1, Hashes: h1}, false},
@@ -66,7 +67,7 @@ func TestAResultThatDoesNotFitIsNonsense(t *testing.T) {
 		"released":                    {release, nonce.Result{Status: nonce.Released, Attempt: 1}, true},
 		"released, and still held":    {release, nonce.Result{Status: nonce.Held, Attempt: 1}, false},
 		"signed without a deadline":   {signed, nonce.Result{Status: nonce.Held, Attempt: 1, Hashes: h1}, false},
-		"signed another":              {signed, nonce.Result{Status: nonce.Consumed, Attempt: 1, Hashes: nonce.TxHashes("").Append(hashOf(2))}, false},
+		"signed another":              {signed, nonce.Result{Status: nonce.Consumed, Attempt: 1, Hashes: h2}, false},
 		"extended":                    {extend, with(func(r *nonce.Result) { r.Attempt = 1 }), true},
 		"extended another attempt":    {extend, with(func(r *nonce.Result) { r.Attempt = 2 }), false},
 		"extended to never":           {extend, nonce.Result{Attempt: 1}, false},
@@ -175,10 +176,11 @@ func FuzzTake(f *testing.F) {
 	f.Add(nonce.AppendEvent([]byte{itEvent, 2}, &nonce.Event{Type: nonce.EventUsed, Signer: "s"}))
 	f.Add(binary.AppendUvarint([]byte{itResult}, one+1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := &Router{cfg: Config{Queue: 4}, metrics: NewMetrics(prometheus.NewRegistry()), local: Local{Events: new(sink)}}
+		r := &Router{ctx: t.Context(), cfg: Config{Queue: 4}, metrics: NewMetrics(prometheus.NewRegistry()), local: Local{Events: new(sink)}}
 		r.interests.init()
 		back := make(chan *asked, 10)
-		p := &peer{r: r, id: "there", wake: make(chan struct{}, 1), inflight: newInflight(4), subs: subscribed{asked: &interest{seq: 2, all: true}}}
+		p := newPeer(r, node("there", 1))
+		p.subs.asked = &interest{seq: 2, all: true}
 		for range 2 {
 			o := &asked{Request: q, to: back}
 			p.inflight.add(op{&o.Request, 0, o}, time.Time{})
@@ -196,7 +198,10 @@ func FuzzTake(f *testing.F) {
 
 // FuzzAddress: what a node advertises is made into an address where links are, or refused.
 func FuzzAddress(f *testing.F) {
-	for _, raw := range []string{"ws://gateway-1.internal:8080/ws", "http://127.0.0.1:8080", "https://[::1]/", "wss://user:pass@host/ws", "ws://", "%", "ws://localhost:1/a?b#c"} {
+	for _, raw := range []string{
+		"ws://gateway-1.internal:8080/ws", "http://127.0.0.1:8080", "https://[::1]/", "wss://user:pass@host/ws", "ws://", "%",
+		"ws://localhost:1/a?b#c",
+	} {
 		f.Add(raw, true)
 		f.Add(raw, false)
 	}

@@ -50,7 +50,10 @@ type peer struct {
 }
 
 func newPeer(r *Router, n lease.Node) *peer {
-	p := &peer{r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1), inflight: newInflight(r.cfg.Queue), subs: subscribed{asked: noInterest}}
+	p := &peer{
+		r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1),
+		inflight: newInflight(r.cfg.Queue), subs: subscribed{asked: noInterest},
+	}
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
 	return p
 }

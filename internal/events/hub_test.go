@@ -130,7 +130,10 @@ func TestAnEventIsEncodedOnceForAll(t *testing.T) {
 	first, second := new(recorder), new(recorder)
 	h.subscribe(first)
 	h.subscribe(second, "a")
-	for of, tell := range map[string]func(){"here": func() { h.Publish(1, false, event("a", 1)) }, "another node": func() { h.remote("a", 2) }} {
+	for of, tell := range map[string]func(){
+		"here":         func() { h.Publish(1, false, event("a", 1)) },
+		"another node": func() { h.remote("a", 2) },
+	} {
 		tell()
 		h.settle()
 		if &first.body[0] != &second.body[0] {
