@@ -46,18 +46,23 @@ export async function startGateway(t, ...flags) {
     t.after(() => rmSync(dir, { recursive: true, force: true }))
     return startOn(t, `sqlite:${join(dir, 'n.db')}`, dir, ...flags)
   }
-  return (await startNodes(t, ...flags))[0]
+  return (await startTwo(t, ...flags))[0]
 }
 
-/** startNodes starts two gateways on a database of DATABASES, each of which owns half of the shards at the end. */
+/** startNodes starts two gateways on a database of DATABASES, each of which owns shards. */
 export async function startNodes(t, ...flags) {
+  const nodes = await startTwo(t, ...flags)
+  const owns = async (n) => /^noncegate_shards_owned [1-9]/m.test(await (await fetch(`${n.process.found[2]}/metrics`)).text())
+  await until('both own shards', async () => (await Promise.all(nodes.map(owns))).every(Boolean))
+  return nodes
+}
+
+async function startTwo(t, ...flags) {
   const dir = mkdtempSync(join(tmpdir(), 'noncegate-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
   const store = await (await fetch(process.env.DATABASES)).text()
   const nodes = []
-  for (const name of ['a', 'b']) nodes.push(await startOn(t, store, dir, `--node-id=${name}`, '--lease-ttl=1s', ...flags))
-  const admin = nodes.map((n) => n.process.found[2])
-  await until('both own shards', async () => (await Promise.all(admin.map(async (url) => /^noncegate_shards_owned [1-9]/m.test(await (await fetch(`${url}/metrics`)).text())))).every(Boolean))
+  for (const name of ['a', 'b']) nodes.push(await startOn(t, store, dir, `--node-id=${name}`, '--lease-ttl=3s', ...flags))
   return nodes
 }
 

@@ -25,9 +25,9 @@ async function bench(t, own, history = 0) {
   const account = privateKeyToAccount(generatePrivateKey())
   await n.rpc('anvil_setBalance', account.address, '0xde0b6b3a7640000') // 1 ether
   const plain = createWalletClient({ account, chain, transport: http(p.url, { retryCount: 3, retryDelay: 1, timeout: 60_000 }), pollingInterval: 20 })
-  for (let i = 0; i < history; i++) await plain.sendTransactionSync({ to, value: 1n })
   const wallet = plain.extend(noncegate(gateway))
   const reader = createPublicClient({ chain, transport: http(n.url), pollingInterval: 20 })
+  for (let i = 0; i < history; i++) await reader.waitForTransactionReceipt({ hash: await plain.sendTransaction({ to, value: 1n }) })
   const signer = signerOf(31337, account.address)
   await until('the gateway knows what the chain says of the account', async () => (await gateway.status(signer)).chain)
   const row = async (nonce) => {
