@@ -14,7 +14,8 @@ var full = &LogRecord{Shard: 3, Token: 7, Seq: 12, Changes: []LogChange{
 	{
 		Name: "eip155:1:0xab", Version: 1 << 40, Next: 1 << 50, Floor: 7, Gone: []int64{4, 1 << 45},
 		History: []Past{
-			{Nonce: 4, Attempt: 2, Holder: 1 << 63, Again: true, Note: Note{Reason: "mined", TxHash: TxHash{1}, Replaced: TxHashes("").Append(TxHash{2})}},
+			{Nonce: 4, Attempt: 2, Holder: 1 << 63, Again: true,
+				Note: Note{Reason: "mined", TxHash: TxHash{1}, Replaced: TxHashes("").Append(TxHash{2})}},
 			{Nonce: 1 << 45, Attempt: 1},
 		},
 		Requests: []Remembered{{ID: "r", Hash: [16]byte{4}, Nonces: []int64{1, 2}, Attempts: []int64{1, 8}}},

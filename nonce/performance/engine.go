@@ -236,7 +236,7 @@ var (
 	errAway      = nonce.Told("the log of the signer's shard cannot be used just now; try again")
 	errDoubt     = nonce.Told("the shard was lost before the store had the write; ask again with the same request id")
 	errNoCeiling = nonce.Told("no nonces could be reserved in the store")
-	errStopped   = nonce.Told("the store refused what the log has of this signer, which is stopped; raise its floor above every nonce that was handed out")
+	errStopped   = nonce.Told("the store refused what the log has of this signer; raise its floor above every nonce that was handed out")
 	errStoreAway = nonce.Told("the database does not answer just now; try again")
 )
 

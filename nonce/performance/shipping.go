@@ -296,7 +296,8 @@ func (c *committer) shipped(s *shipment) {
 		case 0:
 			c.stopRefused(sh, sig, s.refused)
 		case nonce.NotOwner:
-			c.log.Warn("fenced", "signer", sig.Name(), "op", "ship", "shard", sh.ID(), "provided_token", write.Term.Token, "node", c.svc.Holder().Node)
+			c.log.Warn("fenced", "signer", sig.Name(), "op", "ship", "shard", sh.ID(),
+				"provided_token", write.Term.Token, "node", c.svc.Holder().Node)
 			sh.Lose()
 		default:
 			moved, known[sig] = append(moved, sig), result == nonce.IDKnown
@@ -413,7 +414,8 @@ func (c *committer) look(signers []service.Signer, known map[service.Signer]bool
 			c.inRow(sh, sig, l.Signer, l.Token)
 		default:
 			c.svc.Figures().WentBack()
-			c.log.Error("the store went back", "signer", sig.Name(), "version", l.Signer.Version, "seen_version", u.base.Version, "error", errAfterLoss)
+			c.log.Error("the store went back", "signer", sig.Name(),
+				"version", l.Signer.Version, "seen_version", u.base.Version, "error", errAfterLoss)
 			sh.Lose()
 		}
 	}

@@ -81,7 +81,9 @@ func (e *Engine) State() (State, int64) {
 
 func (sh *shard) status() Log {
 	lg, now := sh.log, time.Now()
-	out := Log{Shard: sh.ID(), Serves: lg.serves, Head: lg.fence.Head, Shipped: lg.shipped, Signers: len(lg.dirty), Grant: max(0, lg.trust.Sub(now))}
+	out := Log{
+		Shard: sh.ID(), Serves: lg.serves, Head: lg.fence.Head, Shipped: lg.shipped, Signers: len(lg.dirty), Grant: max(0, lg.trust.Sub(now)),
+	}
 	for _, u := range lg.dirty {
 		out.Behind = max(out.Behind, now.Sub(u.since))
 	}
@@ -107,7 +109,8 @@ type Figures struct {
 // Figures returns them, and waits for nothing.
 func (e *Engine) Figures() Figures {
 	out := Figures{
-		Logged: e.loggedShards(), Lost: e.lost.Load(), Rehearsed: e.rehearsedShards(), Degraded: e.wanted().Degraded, Reached: e.reach.missed() == 0,
+		Logged: e.loggedShards(), Lost: e.lost.Load(), Rehearsed: e.rehearsedShards(),
+		Degraded: e.wanted().Degraded, Reached: e.reach.missed() == 0,
 	}
 	for _, c := range e.parts {
 		if f := c.figures.Load(); f != nil {

@@ -268,7 +268,8 @@ func (c *committer) enter(sh *shard) {
 	c.take(sh, folded)
 	c.works(sh)
 	c.shipper.began = time.Time{}
-	c.log.Info("took over a log", "shard", sh.ID(), "records", len(records), "signers", len(lg.dirty), "fencing_token", fence.Token, "head", fence.Head)
+	c.log.Info("took over a log", "shard", sh.ID(), "records", len(records), "signers", len(lg.dirty),
+		"fencing_token", fence.Token, "head", fence.Head)
 }
 
 // take begins to remember what a log has, ahead of the rows.
@@ -285,7 +286,8 @@ func (c *committer) take(sh *shard, all []*foldedSigner) {
 		if f.unreadable != nil {
 			safe := sh.StopUnreadable(f.name, f.row, f.token, f.safe)
 			sh.log.refuse(f.name)
-			c.log.Error("what the log has of a signer whose row cannot be read is left out: once the row is mended, the signer is stopped until nonce_setFloor gives it a safe floor",
+			c.log.Error("what the log has of a signer whose row cannot be read is left out: "+
+				"once the row is mended, the signer is stopped until nonce_setFloor gives it a safe floor",
 				"signer", f.name, "seen_next", safe)
 		}
 	}
@@ -383,7 +385,8 @@ func (c *committer) declare(sh *shard) {
 		c.degrade(fmt.Sprintf("shard %d: %v", sh.ID(), sh.why))
 	}
 	if err == nil && done {
-		c.log.Error("the log of a shard was lost with what was not shipped; what it may have handed out is in doubt", "shard", sh.ID(), "error", sh.why)
+		c.log.Error("the log of a shard was lost with what was not shipped; what it may have handed out is in doubt",
+			"shard", sh.ID(), "error", sh.why)
 		c.lost.Add(1)
 	} else {
 		c.log.Warn("a loss was not declared", "shard", sh.ID(), "done", done, "error", err)

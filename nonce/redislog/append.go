@@ -67,14 +67,18 @@ func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
 		}
 		c.places, c.keys, c.args = append(c.places, at), append(c.keys, l.keys(f.Shard)...), append(c.args, fenceText(f, f.Head))
 		if r != nil {
-			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), nonce.AppendRecord(make([]byte, 0, 64+96*len(r.Changes)), r))
+			stored := nonce.AppendRecord(make([]byte, 0, 64+96*len(r.Changes)), r)
+			c.args = append(c.args, fenceText(f, f.Head+1), strconv.FormatInt(f.Head+1, 10), stored)
 		}
 	}
 	return out
 }
 
+// evaluation is one of the two ways to run a script.
+type evaluation func(s *redis.Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
+
 // appendOnce sends all calls and the question who the server is.
-func (l *Log) appendOnce(ctx context.Context, calls []*call, eval func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd) {
+func (l *Log) appendOnce(ctx context.Context, calls []*call, eval evaluation) {
 	pipe := l.redis.Pipeline()
 	for _, c := range calls {
 		c.cmd = eval(c.script, ctx, pipe, c.keys, c.args...)

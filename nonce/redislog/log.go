@@ -56,7 +56,8 @@ func Open(ctx context.Context, c *redis.Client, database string) (*Log, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read which database Redis serves: %w", err)
 	case found != database:
-		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): use a Redis of its own, or, if that database is no more, delete the key %s", found, database, databaseKey)
+		return nil, fmt.Errorf("it keeps the logs of another database (%.100q, and this one is %q): "+
+			"use a Redis of its own, or, if that database is no more, delete the key %s", found, database, databaseKey)
 	}
 	return &Log{redis: c, prefix: "noncegate:{" + strings.NewReplacer("{", "(", "}", ")").Replace(database) + "/"}, nil
 }
