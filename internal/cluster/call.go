@@ -43,10 +43,11 @@ func (c *call) release() {
 
 // begin takes all that the request will need and starts it, or answers why not.
 func (c *call) begin() {
+	in := c.in
 	if err := c.admit(); err != nil {
 		c.res.Err = err
 		c.answer()
-		c.in.Wake()
+		in.Wake()
 		return
 	}
 	if !c.lineUp() {

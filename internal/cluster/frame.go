@@ -26,9 +26,9 @@ const (
 )
 
 const (
-	// maxFrame bounds one message: the interest of the most signers has 132 KiB, the result of 256
-	// nonces of which each has an earlier hold 30 KiB.
-	maxFrame = 256 << 10
+	// maxFrame bounds one message: the interest of the most signers has 132 KiB, burstOps requests with the
+	// longest texts 200 KiB, the result of 256 nonces of which each has an earlier hold 30 KiB.
+	maxFrame = 1 << 20
 	// fullFrame is how long a message is when nothing more is put into it.
 	fullFrame = 64 << 10
 )
