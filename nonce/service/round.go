@@ -223,7 +223,11 @@ func (w *worker) plan(g *group) {
 		Signer:    sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}
-	g.plan = w.svc.cfg.Rules.MakeIn(&g.made, &w.input, w.requests)
+	made := &g.made
+	if w.committer != nil { // which may keep answers of the plan before
+		made = new(rules.Plan)
+	}
+	g.plan = w.svc.cfg.Rules.MakeIn(made, &w.input, w.requests)
 	w.input = rules.Input{}
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
