@@ -74,7 +74,8 @@ func (s panicking) Reserve(signer string, p nonce.Principal) (nonce.Slot, bool) 
 
 func TestEveryMethodIsDescribedWhole(t *testing.T) {
 	for name, m := range methods {
-		if ofSigner := m.right != 0; m.name != name || m.prepare == nil || ofSigner != (m.reply != nil) || (m.level == audit.All) != (m.audited == nil) {
+		ofSigner, audited := m.right != 0, m.level != audit.All
+		if m.name != name || m.prepare == nil || ofSigner != (m.reply != nil) || audited != (m.audited != nil) {
 			t.Errorf("%s is described by halves: %+v", name, m)
 		}
 	}

@@ -415,7 +415,8 @@ func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
 
 func TestEachLoginByPostIsAuditedOnceASocket(t *testing.T) {
 	var out bytes.Buffer
-	log, err := audit.New(slog.NewJSONHandler(&out, nil), audit.Config{Level: audit.Refusals, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
+	log, err := audit.New(slog.NewJSONHandler(&out, nil),
+		audit.Config{Level: audit.Refusals, Queue: 100, LoginsRefused: 100, CallsRefused: 100})
 	must(t, err)
 	_, g := speaking(t, letIn(new(inprocess.People), "ada", "bob"), func(s *setup) { s.ws.Audit = log })
 	for _, who := range []string{"ada", "ada", "bob", "bob", "eve"} {
