@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"noncegate/nonce"
@@ -20,11 +22,13 @@ type call struct {
 	slot   nonce.Slot
 	placed bool          // it counts as in flight
 	heard  chan struct{} // closed when its chain has spoken; nil: it does not wait for that
+
+	ended *atomic.Uint32 // how often Done was called, in all uses; kept from use to use
 }
 
 var _ nonce.Completion = (*call)(nil)
 
-var calls = sync.Pool{New: func() any { return new(call) }}
+var calls = sync.Pool{New: func() any { return &call{ended: new(atomic.Uint32)} }}
 
 func (in *inbound) newCall() *call {
 	c := calls.Get().(*call)
@@ -37,7 +41,7 @@ func (c *call) release() {
 	if c.placed {
 		c.in.r.door.inflight.Give(c.in.share, 1)
 	}
-	*c = call{}
+	*c = call{ended: c.ended}
 	calls.Put(c)
 }
 
@@ -96,7 +100,27 @@ func (c *call) submit() {
 		c.way = c.in.paths.enter(c.number)
 		path = &c.way.Path
 	}
+	ended, before, submitted := c.ended, c.ended.Load(), false
+	defer func() { // what has ended may be of another request by now
+		if !submitted && ended.Load() == before {
+			c.abandon()
+		}
+	}()
 	c.in.r.local.Service.SubmitOf(path, &c.slot, &c.req, &c.res, c)
+	submitted = true
+}
+
+var errAbandoned = errors.New("the node that owns the signer met an error of its own")
+
+// abandon ends a call whose submission panicked.
+func (c *call) abandon() {
+	c.res = nonce.Result{Err: nonce.ErrInternal}
+	if !c.req.Kind.Reads() {
+		c.res.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
+	}
+	if w := c.Done(&c.res); w != nil {
+		w.Wake()
+	}
 }
 
 // Gone implements nonce.Completion.
@@ -105,6 +129,7 @@ func (c *call) Gone() bool { return c.in.gone.Load() }
 // Done implements nonce.Completion.
 func (c *call) Done(res *nonce.Result) nonce.Waker {
 	in, local := c.in, &c.in.r.local
+	c.ended.Add(1)
 	if c.way != nil {
 		in.paths.leave(c.way)
 	}

@@ -67,6 +67,9 @@ func (o *owner) Reserve(signer string, _ nonce.Principal) (nonce.Slot, bool) {
 }
 
 func (o *owner) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
+	if q.Signer == "panics" {
+		panic("a mistake")
+	}
 	n := &run{path: path, slot: *slot, q: q, r: r, done: done}
 	o.mu.Lock()
 	o.all = append(o.all, n)
@@ -384,6 +387,21 @@ func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 	})
 }
 
+// Also the place in flight of the request comes back, which serving looks at.
+func TestARequestWhoseSubmissionPanicsEndsTheLinkAndKeepsNothing(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ask(7, allocate("panics"))
+		for c.end == nil { // it may be told before
+			c.next()
+		}
+		synctest.Wait()
+		if !strings.Contains(o.log.String(), "a mistake of this program: a mistake") {
+			t.Errorf("the log says %s", o.log.String())
+		}
+	})
+}
+
 func TestRequestsAreGivenToTheServiceInTheirOrderAndAnsweredInOneMessage(t *testing.T) {
 	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
@@ -506,6 +524,7 @@ func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
 		for c.end == nil {
 			c.next()
 		}
+		synctest.Wait()
 		if !strings.Contains(o.log.String(), errBehind.Error()) {
 			t.Errorf("it ended with %v; %s", c.end, o.log)
 		}
