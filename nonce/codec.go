@@ -90,7 +90,7 @@ func (f *form) request(r *Request) {
 			r.List.Signer = r.Signer
 		}
 	}
-	if r.Count < 0 || r.Count > MaxCount || r.Hold < 0 || r.Nonce < -1 || r.Attempt < 0 || r.Floor < 0 || r.MaxOpen < 0 ||
+	if r.Count < 0 || r.Count > MaxCount || r.Hold < 0 || r.Nonce < 0 && (r.Kind != KindRepair || r.Nonce < -1) || r.Attempt < 0 || r.Floor < 0 || r.MaxOpen < 0 ||
 		r.List.From < 0 || r.List.Limit < 0 {
 		f.fail("a request with a number that none has")
 	}

@@ -139,7 +139,10 @@ func (c *call) Done(res *nonce.Result) nonce.Waker {
 		res.Offer = local.Offer(c.req.Signer, res.Nonces[0])
 	case c.req.Kind.Reads() && local.Say != nil:
 		in.r.door.serving.Go(func() { // at most as many as requests in flight
-			local.Say(&c.req, res)
+			if err := safely(func() error { local.Say(&c.req, res); return nil }); err != nil {
+				in.r.log.Error("a read of another node could not be answered", "error", err)
+				*res = nonce.Result{Err: nonce.ErrInternal}
+			}
 			c.answer()
 			in.Wake()
 		})
@@ -220,6 +223,8 @@ func (in *inbound) moveUp(signer string, l *line) {
 			}
 			timeout.Stop()
 		}
-		c.submit()
+		if err := safely(func() error { c.submit(); return nil }); err != nil {
+			in.cancel(err)
+		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // one, must never reach a client.
 func fits(q *nonce.Request, a *nonce.Result) error {
 	if a.Err != nil {
-		return errorFits(q, a.Err)
+		return errorFits(a.Err)
 	}
 	switch q.Kind {
 	case nonce.KindAllocate:
@@ -47,16 +47,9 @@ func fits(q *nonce.Request, a *nonce.Result) error {
 	return nil
 }
 
-func errorFits(q *nonce.Request, err error) error {
-	switch e := err.(type) {
-	case *nonce.ConflictError:
-		if len(e.Holds) > max(q.Count, 1) {
-			return nonsense("a conflict about %d holds", len(e.Holds))
-		}
-	default:
-		if err == nonce.ErrGone || err == nonce.ErrPeerAway { // of what is sent nowhere
-			return nonsense("a refusal as of a node that forwards: %w", err)
-		}
+func errorFits(err error) error {
+	if err == nonce.ErrGone || err == nonce.ErrPeerAway { // of what is sent nowhere
+		return nonsense("a refusal as of a node that forwards: %w", err)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func TestAResultThatDoesNotFitIsNonsense(t *testing.T) {
 		"a floor below":               {floor, nonce.Result{Floor: 4, Next: 8}, false},
 		"a read of nothing":           {list, nonce.Result{}, false},
 		"a read":                      {list, nonce.Result{Said: &nonce.ChainSaid{}}, true},
-		"a conflict about others":     {one, nonce.Result{Err: &nonce.ConflictError{Nonce: -1, Holds: make([]nonce.HoldState, 2)}}, false},
+		"what its id stands for":      {one, nonce.Result{Err: &nonce.ConflictError{Nonce: -1, Holds: make([]nonce.HoldState, 2)}}, true},
 		"a node that forwards":        {one, nonce.Result{Err: nonce.ErrPeerAway}, false},
 	} {
 		if err := fits(&c.q, &c.a); (err == nil) != c.fits || err != nil && !errors.Is(err, errNonsense) {
