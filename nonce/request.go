@@ -133,7 +133,7 @@ const (
 )
 
 // CompareRequest compares the request with the hash of the request that has its id. An id
-// that was given when nobody was told apart is everybody's.
+// that was stored without a principal, because clients were not told apart, matches any principal.
 func (r *Request) CompareRequest(hash [16]byte) Likeness {
 	params := r.paramsHash()
 	mine := r.Principal == 0 || r.Principal == Principal(binary.BigEndian.Uint64(hash[8:]))

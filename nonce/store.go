@@ -94,7 +94,7 @@ type Loaded struct {
 type LoadedSigner struct {
 	Signer   Signer
 	Err      error // an ErrLive: the row cannot be read; Signer has no Live then
-	Token    int64 // under which the row was written last; 0: by nobody's, or there is no row
+	Token    int64 // under which the row was written last; 0: in mode basic, or there is no row
 	Shard    lease.Shard
 	History  map[int64]*Past        // of all nonces that were needed; nil: no row is kept
 	Requests map[string]*Remembered // of all ids that were needed; nil: not known

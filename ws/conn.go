@@ -19,10 +19,10 @@ import (
 // connection is closed: whoever sends them is not speaking this protocol.
 const maxBadFrames = 1000
 
-// conn is one connection. Its read goroutine decodes frames, admits and starts requests,
-// and at the end waits for the writer's queue, which closes the socket, and lets go of both; it is
-// the only one to do any of these. It is two goroutines, of which one runs at a time: read waits for bytes
-// and keeps the smallest stack there is, and serve takes what came, until nothing is left.
+// conn is one connection. What this package calls its read goroutine is two, which never run at once:
+// read waits for bytes on the smallest stack there is, and starts serve, which decodes frames, admits
+// and starts requests, until nothing is left. At the end read waits for the writer's queue, which closes
+// the socket. No other goroutine does any of these.
 // An idle connection holds this struct, gorilla's read buffer and read's stack.
 type conn struct {
 	srv       *Server

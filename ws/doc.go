@@ -1,7 +1,7 @@
 // Package ws serves the protocol: JSON-RPC 2.0 in text frames on a WebSocket.
 //
 // It promises: the server admits a request before any work and takes every slot it
-// will need at once, or refuses it as server_busy with nothing done; it admits an
+// will need at once, or refuses it with nothing done; it admits an
 // array as a whole. A connection's messages leave in the order they were queued. Two
 // requests of one connection for one signer reach the service in the order they
 // came. A subscription's first event comes after the reply that names it. The server
@@ -19,7 +19,8 @@
 //
 // The Server owns all goroutines of the package: of each connection one
 // that waits for bytes, from the upgrade until its socket is closed, and one that reads
-// while there are any; one that pings all connections; one for each
+// while there are any (under TLS the first does that); one for each read whose owner is asked what its
+// chain says; one that pings all connections; one for each
 // call of a Room under way, at most MaxInflight for a connection; one for each
 // signer of a connection whose line moves. Drain closes the connections in order and serves
 // meanwhile; Stop ends everything and waits. The HTTP handler itself returns after the

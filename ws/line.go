@@ -75,8 +75,8 @@ func (ls *lines) join(r *request, waits int, alive *sync.WaitGroup) bool {
 // Decided implements guard.Caller.
 func (r *request) Decided(*guard.Lock) { r.decided() }
 
-// decided says that the request waits for one thing less. Who is first in line now is
-// submitted by a goroutine, because in some modes that is the work itself.
+// decided says that the request waits for one thing less. If it is first in line now,
+// a new goroutine submits it, because in mode basic submitting runs the transaction.
 func (r *request) decided() {
 	ls := r.conn.lines
 	ls.mu.Lock()

@@ -52,7 +52,7 @@ var methods = func() map[string]*method {
 // methodNames are what there is instead of a method that there is not, in one order.
 var methodNames = slices.Sorted(maps.Keys(methods))
 
-// noMethod is that of what is none of the protocol's.
+// noMethod is the method of requests that name no method of the protocol.
 var noMethod = method{level: audit.All}
 
 type prepare func(c *conn, r *request, params []byte) *wire.Error

@@ -28,8 +28,9 @@ type reservation struct {
 
 // reserve takes, without waiting, all that the requests of one frame will need: places in flight, room
 // for the answer, which counts for all of them, and for each what it needs of the service. All or
-// nothing: with an error, which is server_busy with the stage or draining, nothing is taken and
-// nothing happened; so it is after a panic.
+// nothing, but for the quota, which stays charged: with an error (server_busy with its stage, draining,
+// unauthorized after the end of the session, invalid_request for an array above the quota) nothing else is
+// taken and nothing happened; so it is after a panic.
 func (c *conn) reserve(answer *reservation, bytes int64, requests []*request) (refusal *wire.Error) {
 	if code := c.expired.Load(); code != 0 {
 		return errSessionEnded(int(code))

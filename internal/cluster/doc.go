@@ -18,9 +18,9 @@
 //     beyond the share of its principal, an op is refused with nonce.ErrForwardBusy. Each is
 //     returned within about Config.Timeout, also when the other node hangs or the network drops
 //     everything.
-//   - A result reaches the request that it is of: a link on which another comes, or any that does
-//     not fit, or bytes that mean nothing, ends with a logged sentence. What was sent over it is in
-//     doubt, and what was not is not done.
+//   - A result reaches only its own request. If one matches no request that was sent over the link,
+//     does not fit its request, or cannot be read, the link ends and the log says why. What was sent
+//     over it is in doubt, and what was not is not done.
 //
 // And for what other nodes send to this one:
 //   - A link is let in when both sides have proved that they know the secret, over random numbers
@@ -43,7 +43,8 @@
 // let in has a third that waits for both, one for each signer whose first requests wait for its
 // chain, and one for each read that waits for what a chain says. The Router owns them all; Stop ends
 // them and waits. Locks: Router.mu is taken before a peer.mu; interests.changing is held while the
-// interest is read and set; nobody is called under inbound.mu.
+// interest is read and set; nothing is called under inbound.mu;
+// door.mu, lines.mu and paths.mu are held briefly.
 //
 // Where to begin reading: frame.go (what is said), pipe.go (a connection), hello.go (the handshake).
 // Sending: router.go, peer.go, dial.go, link.go, inflight.go, fits.go, interest.go. Serving: door.go,

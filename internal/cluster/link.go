@@ -209,7 +209,7 @@ func (l *link) expire(now time.Time) {
 	p.r.returnAll(back)
 }
 
-// returned is an op on its way back to whom it is of.
+// returned is an op that goes back through its Forwarded.
 type returned struct {
 	of      nonce.Forwarded
 	at      time.Time // of Forward

@@ -173,8 +173,8 @@ func (r *Router) Reaches(node string) bool {
 
 // Forward takes a request over and sends it to the node. Requests of one signer sent to one node
 // reach it in the order of the calls. With an error nothing was sent and the request is still the
-// caller's: nonce.ErrPeerAway, nonce.ErrOtherVersion or nonce.ErrForwardBusy. Without one of.Return is
-// called once, from a goroutine of the router's. An allocate or repair without a request id is given
+// caller's: nonce.ErrPeerAway, nonce.ErrOtherVersion or nonce.ErrForwardBusy. If it is nil, the router
+// calls of.Return once, from a goroutine of its own. An allocate or repair without a request id is given
 // one, which it keeps when it is forwarded again: if its answer is lost, the id finds it. A node that
 // the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error {

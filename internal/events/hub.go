@@ -131,7 +131,7 @@ func (h *Hub) deliver(events []nonce.Event) {
 	}
 }
 
-// tell offers one event, encoded if a client is among who wants it.
+// tell offers one event, encoded if a client is among the subscribers.
 func tell(subs []*Subscription, e *nonce.Event) {
 	var body []byte
 	for _, s := range subs {
@@ -150,8 +150,8 @@ func (h *Hub) miss(events []nonce.Event) {
 	}
 }
 
-// matching is who of the scopes wants events of the signer just now, and may have
-// them.
+// matching returns the subscriptions in the scopes that want events of the signer just now, and may
+// have them.
 func (h *Hub) matching(signer string, scopes ...scope) []*Subscription {
 	return slices.DeleteFunc(h.wanting(signer, scopes), func(s *Subscription) bool { return s.may != nil && !s.may(signer) })
 }

@@ -1,10 +1,11 @@
 // Package fairness divides what is scarce between principals: the ops of a batch (Queue), the
-// slots of a queue (Slots), and the holds that one may have open (Holds).
+// slots of a queue (Slots), a capacity of slots or bytes (Shares), and the holds that one may have
+// open (Holds).
 //
-// It promises that who wants little has it, whatever others want. It does not promise room:
-// that a queue is full, or that somebody has as many holds as he may, is told to who asks.
+// It promises that a principal that wants little gets it, whatever others want. It does not promise
+// room: a caller is told that a queue is full, or that it has as many holds as it may.
 //
-// It has no goroutines. Slots and Holds may be used by many, each has one lock, under which
+// It has no goroutines. Slots, Shares and Holds may be used by many, each has one lock, under which
 // nothing waits. A Queue has one user at a time.
 package fairness
 

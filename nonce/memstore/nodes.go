@@ -75,7 +75,7 @@ func (s *Store) Nodes(ctx context.Context) ([]lease.Node, time.Time, error) {
 	return o.Nodes, o.Now, err
 }
 
-// who is who has which shard.
+// who returns the owner of each shard, and the nodes.
 func (db *database) who(now time.Time) lease.Owners {
 	o := lease.Owners{Now: now, Shards: slices.Clone(db.owners)}
 	for id, n := range db.nodes {

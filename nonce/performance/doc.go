@@ -1,8 +1,8 @@
 // Package performance is the performance engine: a log in front of the rows.
 //
-// A batch of a shard that has the engine is answered when the shard's log, a stream in Redis, has its
-// record, and the rows of the store follow: the engine ships them in one statement for all shards of a
-// worker. The engine is a service.Committer. It uses the memory, the rules and the rows of the service;
+// A batch of a shard that has the engine is recorded in the shard's log, a stream in Redis. Its hand-outs
+// are answered then; everything else is answered when the engine has shipped it to the rows of the store,
+// in one statement for all shards of a worker. The engine is a service.Committer. It uses the memory, the rules and the rows of the service;
 // a log holds nothing but a fence and the records that were not shipped yet.
 //
 // It promises: no nonce has two holders, whatever becomes of the logs' server, of the store or of a

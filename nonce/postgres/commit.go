@@ -73,7 +73,7 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, f form, node str
 		p.add(i, s.shards, &writes[i])
 	}
 	var now int64
-	var beliefs []*int64 // of the shards that are mine; nil: it is not
+	var beliefs []*int64 // for each shard the belief that the store found; nil: this node does not own it
 	var written, same, granted, whole []int
 	to := []any{&now, &beliefs, &written, &same}
 	args := []any{node, incarnation, p.shards, p.blob, bigints(p.writes), bigints(p.past), bigints(p.asked)}

@@ -1,7 +1,7 @@
 // Package postgres keeps signers in PostgreSQL, for one node or many.
 //
 // The fence is the row of a shard: a commit is one statement that first locks the rows of its
-// shards on the condition of owner, token and engine, then updates each signer's row on the
+// shards that are this node's, compares their token and engine, then updates each signer's row on the
 // condition of its version, and everything else in the statement depends on the rows that the
 // update returned (commit.sql). Nothing here relies on comparing times, on SERIALIZABLE,
 // or on reading before writing.

@@ -113,9 +113,9 @@ type fullError struct{ error }
 
 func (e fullError) Unwrap() []error { return []error{nonce.ErrLogFull, e.error} }
 
-// who asks a server who it is: its run id, which a restart changes, and the id of its data,
+// serverIdentity asks a server for its identity: its run id, which a restart changes, and the id of its data,
 // which the promotion of a replica changes.
-func who(ctx context.Context, c redis.Cmdable) (string, error) {
+func serverIdentity(ctx context.Context, c redis.Cmdable) (string, error) {
 	text, err := c.Info(ctx, "server", "replication").Result()
 	if err != nil {
 		return "", wrap(err)
@@ -190,7 +190,7 @@ func (l *Log) Begin(ctx context.Context, shard int, token int64) (nonce.LogFence
 	if got != "ok" {
 		return f, fmt.Errorf("%w: its fence is %.50q, and the token is %d", nonce.ErrLogFenced, got, token)
 	}
-	f.Identity, err = who(ctx, one)
+	f.Identity, err = serverIdentity(ctx, one)
 	return f, err
 }
 
@@ -224,7 +224,7 @@ func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mod
 
 // same compares the identity of a server.
 func (l *Log) same(ctx context.Context, c redis.Cmdable, accepted string) error {
-	is, err := who(ctx, c)
+	is, err := serverIdentity(ctx, c)
 	if err == nil && is != accepted {
 		err = lost("the server is %s, and %s was accepted", is, accepted)
 	}
@@ -293,7 +293,7 @@ func (l *Log) Read(ctx context.Context, shard int) (nonce.LogFence, []nonce.LogR
 	if err := parseFence(found, &f); err != nil {
 		return f, nil, err
 	}
-	if f.Identity, err = who(ctx, one); err != nil {
+	if f.Identity, err = serverIdentity(ctx, one); err != nil {
 		return f, nil, err
 	}
 	all, err := l.records(ctx, one, shard)
@@ -317,7 +317,7 @@ func complete(of *nonce.LogFence, head int64, all []nonce.LogRecord) error {
 }
 
 // Identity implements nonce.ShardLog.
-func (l *Log) Identity(ctx context.Context) (string, error) { return who(ctx, l.redis) }
+func (l *Log) Identity(ctx context.Context) (string, error) { return serverIdentity(ctx, l.redis) }
 
 // Trim implements nonce.ShardLog.
 func (l *Log) Trim(ctx context.Context, logs []nonce.LogFence) error {

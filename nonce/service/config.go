@@ -61,7 +61,7 @@ type Router interface {
 	Reaches(node string) bool
 	// Forward sends a request to the node, on the path of that number, which is unique in this
 	// process and the same for requests of one signer that must not overtake one another. An error
-	// means that nothing was sent; else it comes back to whom it is of, once. An allocate or repair
+	// means that nothing was sent; otherwise the router calls of.Return once. An allocate or repair
 	// without a request id may be given one.
 	Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error
 }

@@ -11,8 +11,8 @@ import (
 	"noncegate/nonce"
 )
 
-// remoteSigner is a signer of which ops were sent to another node and are under way there, or have
-// come back and were not looked at yet. At any time all of them are at one node: ops for
+// remoteSigner keeps the ops of one signer that this worker has forwarded: those still at the other
+// node, and those that it sent back, to be routed again. At any time all of them are at one node: ops for
 // another node wait, because two nodes could run them in either order. Ops that come back
 // are kept until the last is answered or back, so that they go on in their order
 // and before all later ones.

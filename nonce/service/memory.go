@@ -60,7 +60,7 @@ func firstDeadline(row *nonce.Signer) (first int64) {
 	return first
 }
 
-// memory is what a worker remembers. Who was not used for the longest is forgotten when
+// memory is what a worker remembers. The least recently used signer is forgotten when
 // there are too many signers, or too many bytes of them.
 type memory struct {
 	signers  map[string]*signer

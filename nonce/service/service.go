@@ -26,8 +26,8 @@
 //
 // Files in reading order: service.go and task.go (a request from Submit to its end), worker.go and
 // batch.go (a batch), round.go (one step of it), then the steps: forward.go, acquire.go, load.go and
-// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, sweep.go ends overdue
-// holds, compare.go handles a store that went back. shards.go, watch.go and ownership.go have who owns
+// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, config.go has the settings and
+// the Router, clock.go what is known of the store's clock. sweep.go ends overdue holds, compare.go handles a store that went back. shards.go, watch.go and ownership.go have who owns
 // what. committer.go is the seam to the performance engine (package performance), which commits the
 // plans of shards that have it; doubt.go and later.go are what a loss of it leaves behind. basic.go is
 // the other mode, call.go is for programs that embed the service.

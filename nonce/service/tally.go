@@ -2,7 +2,7 @@ package service
 
 import "sync/atomic"
 
-// tally is what the service counts for whoever looks now and then.
+// tally is what the service counts for metrics.
 type tally struct {
 	unknown atomic.Int64 // commits whose outcome was unknown
 	moved   atomic.Int64 // writes refused because somebody else had written

@@ -17,7 +17,7 @@
 // An Endpoint has no goroutine but those of its upstream subscriptions, which end with
 // the last client that wants them, and those that ask for receipts, which end with the call that
 // waits. An Offerer's are those of its Run. Methods of an Endpoint are called by goroutines of
-// package ws. lines.mu and feeds.mu guard what their structs say; no I/O is done under them.
+// packages ws and relay. lines.mu and feeds.mu guard what their structs say; no I/O is done under them.
 //
 // Read endpoint.go, handler.go and methods.go; count.go; send.go, line.go, record.go, settle.go,
 // explain.go and authorities.go (a transaction on its way); offer.go; subscribe.go.

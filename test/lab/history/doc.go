@@ -4,7 +4,7 @@
 // refused, or is unknown. Beside the calls there are looks at the signers' rows while the clients worked ([Sample]) and all that
 // was stored once everything was quiet ([Final]).
 //
-// [Check] judges it twice. The rules (calls.go, stored.go, samples.go) are properties that each take one pass over the calls, such
+// [Check] judges it twice. The rules (calls.go, stored.go) are properties that each take one pass over the calls, such
 // as that no nonce has two live holds. The model (model.go, step.go) is the state machine of one signer as a client may know it;
 // porcupine looks for an order of that signer's calls, between their beginnings and ends, in which the machine gives the answers
 // that were given. A call of which nobody knows whether it happened is judged both ways: a mark or a floor may take effect at any
