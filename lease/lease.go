@@ -12,11 +12,12 @@
 // It promises a Keeper that renews a lease and notices when the node was superseded or when the
 // store went back, and an assignment of shards that all nodes compute alike. It never decides
 // whether a write is allowed. A Keeper has one goroutine, which its Stop ends and waits for. The
-// package has no locks.
+// Table has a lock, held while the store is asked for the fleet; what it knows of a shard is guarded by
+// the lock of whoever serves that shard.
 //
 // Where to begin reading: shard.go (an owner, its token and its engine), registry.go (what a store
 // keeps of nodes), keep.go (a node's heartbeat), assign.go (who should have which shard), fleet.go (what
-// a node knows of all of them).
+// a node knows of the nodes), term.go (of one shard), table.go (of all of them, and what is to be done).
 package lease
 
 import (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"noncegate/lease"
 	"noncegate/nonce"
-	"noncegate/nonce/service"
 	"noncegate/wire"
 )
 
@@ -42,7 +42,7 @@ type listedShard struct {
 	Stopped int `json:"stopped,omitempty"`
 }
 
-func listedOf(o service.Ownership) listedShard {
+func listedOf(o lease.View) listedShard {
 	return listedShard{
 		ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Preferred: o.Preferred, Pinned: o.Pinned, Stopped: o.Stopped,
 	}
@@ -87,10 +87,10 @@ func (a *app) moveShard(ctx context.Context, q moveOrder) (movedShard, error) {
 
 // moveError says whether the shard was moved.
 func moveError(err error) error {
-	if none, ok := errors.AsType[*service.NoShardError](err); ok {
+	if none, ok := errors.AsType[*lease.NoShardError](err); ok {
 		return &badQuestion{"shard: " + none.Error(), http.StatusNotFound}
 	}
-	if none, ok := errors.AsType[*service.NoNodeError](err); ok {
+	if none, ok := errors.AsType[*lease.NoNodeError](err); ok {
 		return &badQuestion{"node: " + none.Error(), http.StatusConflict}
 	}
 	if nonce.OutcomeOf(err) == nonce.Unknown {

@@ -72,7 +72,7 @@ var shardGauges = []metrics.Named{
 
 func (a *app) shardValues() []float64 {
 	s := a.service
-	unowned, longest := s.Unserved()
+	unowned, longest := s.Fleet().Unserved()
 	_, _, bytes, maxBytes := s.Remembered()
 	return []float64{float64(len(s.Shards())), float64(s.Owned()), float64(unowned), longest.Seconds(), float64(bytes), float64(maxBytes)}
 }

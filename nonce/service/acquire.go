@@ -16,11 +16,11 @@ func (w *worker) ensureOwned(groups []*group) []*group {
 	var missing []*shard
 	groups = w.yield(groups)
 	for _, g := range groups {
-		if !g.shard.mine() && len(g.tasks) > 0 && !slices.Contains(missing, g.shard) {
+		if !g.shard.Mine() && len(g.tasks) > 0 && !slices.Contains(missing, g.shard) {
 			missing = append(missing, g.shard)
 		}
 	}
-	retired := w.svc.retired.Load()
+	retired := w.svc.table.Retired()
 	var acquired []acquisition
 	if !retired {
 		acquired = w.acquire(missing)
@@ -28,7 +28,7 @@ func (w *worker) ensureOwned(groups []*group) []*group {
 	left := groups[:0]
 	for _, g := range groups {
 		switch i := slices.Index(missing, g.shard); {
-		case len(g.tasks) == 0 && !g.shard.mine():
+		case len(g.tasks) == 0 && !g.shard.Mine():
 		case i < 0:
 			left = append(left, g)
 		case retired:
@@ -80,7 +80,7 @@ func (w *worker) acquire(shards []*shard) []acquisition {
 	}
 	ids, seen := make([]int, len(shards)), make([]lease.Shard, len(shards))
 	for i, sh := range shards {
-		ids[i], seen[i] = sh.id, *sh.view.Load()
+		ids[i], seen[i] = sh.ID, *sh.Row()
 	}
 	rows, err := w.tryAcquire(ids)
 	out := make([]acquisition, 0, len(shards))
@@ -114,13 +114,14 @@ func (w *worker) tryAcquire(ids []int) (rows []lease.Shard, err error) {
 // owned it in between. was is the row as it was known before the acquire was sent. An error says
 // why this node does not have the shard although it was taken.
 func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
-	before := sh.term.Load()
-	sh.unsure, sh.hint, sh.askedAt = false, nil, time.Now()
+	before := sh.Token()
+	sh.Believe()
+	sh.AskedAt = time.Now()
 	if row.Token < was.Token {
 		w.shardWentBack(sh, row)
 	}
-	sh.see(*row)
-	if !row.Taken || row.Token < sh.view.Load().Token {
+	sh.See(*row)
+	if !row.Taken || row.Token < sh.Row().Token {
 		w.svc.fig.LeaseAcquire(nonce.AcquireHeld)
 		w.lose(sh)
 		if row.Taken { // and somebody took it since, as was read meanwhile
@@ -128,22 +129,21 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 		}
 		return nil
 	}
-	if before == 0 || row.Token != before+1 || sh.fast || row.Performance {
+	if before == 0 || row.Token != before+1 || sh.Fast || row.Performance {
 		w.lose(sh)
 	}
-	sh.term.Store(row.Token)
-	sh.doubt = *row
+	sh.Begin(row)
 	if row.Performance && w.committer == nil { // the shard is for a node that has the engine
 		w.releaseShards([]*shard{sh})
 		return errNoEngine
 	}
-	if sh.fast = row.Performance; w.committer != nil {
+	if sh.Fast = row.Performance; w.committer != nil {
 		w.committer.Acquired(Shard{sh}, row, before == 0)
 	}
 	result := nonce.AcquireNew
 	if from := was.Owner.Node; from != "" && from != w.svc.holder.Node && row.Token == was.Token+1 { // else it was given back
 		result = nonce.AcquireTakeover
-		w.svc.log.Info("took over a shard", "shard", sh.id, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)
+		w.svc.log.Info("took over a shard", "shard", sh.ID, "from_node", from, "owner_node", w.svc.holder.Node, "fencing_token", row.Token)
 	}
 	w.svc.fig.LeaseAcquire(result)
 	return nil
@@ -151,12 +151,12 @@ func (w *worker) acquired(sh *shard, row, was *lease.Shard) error {
 
 // fenced ends, or routes, a group whose shard another node took.
 func (w *worker) fenced(g *group, row *lease.Shard) {
-	provided := g.shard.term.Load()
+	provided := g.shard.Token()
 	w.lose(g.shard)
 	for _, t := range g.tasks {
 		if !t.reads() {
 			w.svc.fig.FenceReject(t.req.Kind)
-			w.svc.log.Warn("fenced", "signer", g.name, "op", t.req.Kind.String(), "shard", g.shard.id, "provided_token", provided,
+			w.svc.log.Warn("fenced", "signer", g.name, "op", t.req.Kind.String(), "shard", g.shard.ID, "provided_token", provided,
 				"token", row.Token, "owner_node", row.Owner.Node, "node", w.svc.holder.Node)
 		}
 	}
@@ -180,7 +180,7 @@ func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
 func (w *worker) yield(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
 		sh := g.shard
-		if sh.mine() || sh.unsure || len(g.tasks) == 0 || w.committer == nil || !w.svc.leaves(sh.view.Load(), time.Time{}) {
+		if sh.Mine() || sh.Unsure || len(g.tasks) == 0 || w.committer == nil || !w.svc.leaves(sh.Row(), time.Time{}) {
 			return false
 		}
 		w.park(g, errLeft)
@@ -192,7 +192,7 @@ func (w *worker) yield(groups []*group) []*group {
 // take them.
 func (w *worker) ready(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
-		if !g.shard.fast {
+		if !g.shard.Fast {
 			return false
 		}
 		err := w.committer.Ready(Shard{g.shard})

@@ -27,39 +27,6 @@ func (d *disk) owned(t *testing.T) map[string]int {
 	return n
 }
 
-// TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere: the node that should have it does
-// not take it.
-func TestAShardThatIsFreeIsTakenAfterASecondByWhoeverIsThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDisk()
-		n := start(t, d, "a", looking)
-		h := d.register(t, "idle") // it has a lease, and does nothing
-		if _, err := d.Renew(t.Context(), h, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		for shard := range shards {
-			to := map[bool]string{true: "idle", false: "a"}[shard == nonce.ShardOf(signer, shards)]
-			if err := d.Pin(t.Context(), shard, to); err != nil {
-				t.Fatal(err)
-			}
-		}
-		pass(600 * time.Millisecond)
-		if got := d.load(t, signer).Shard.Owner.Node; got != "" || n.Owned() != shards-1 {
-			t.Errorf("%q has the shard, want it given up; a owns %d", got, n.Owned())
-		}
-		served := 0
-		for range 200 {
-			pass(100 * time.Millisecond)
-			if d.load(t, signer).Shard.Owner.Node == "a" {
-				served++
-			}
-		}
-		if served < 130 { // for a second and a half it is offered again
-			t.Errorf("the shard that nobody else took was served at %d of 200 moments", served)
-		}
-	})
-}
-
 // TestWhatIsRememberedIsBoundedByCountAndBytes: signers with many holds take more.
 func TestWhatIsRememberedIsBoundedByCountAndBytes(t *testing.T) {
 	for name, test := range map[string]struct {

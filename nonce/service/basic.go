@@ -158,7 +158,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
 		w.Watch = plan.Watch
-		if len(svc.fleet.Load().Live) > 0 { // an owner knows more, and does not notice a comparison
+		if len(svc.table.Fleet().Live) > 0 { // an owner knows more, and does not notice a comparison
 			switch {
 			case w.Check:
 				w.Watch = nonce.Watch{}
@@ -212,7 +212,7 @@ func (b *basic) committed(signer string, tasks []*task, plan *rules.Plan, chain 
 
 // sweep ends overdue holds where no node of the other mode lives that would.
 func (b *basic) sweep(paused bool) {
-	if paused || len(b.svc.fleet.Load().Live) > 0 {
+	if paused || len(b.svc.table.Fleet().Live) > 0 {
 		return
 	}
 	due, err := b.svc.due(b.svc.shards)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 )
@@ -12,7 +13,7 @@ import (
 type batch struct {
 	tasks        []*task
 	forwardsOver []*remoteSigner
-	commands     []command
+	orders       []lease.Order
 	due          []nonce.DueEntry // signers to be looked at for overdue holds
 	tick         bool
 	// signers and holds bound what is looked at for overdue holds, see pace.room
@@ -21,14 +22,14 @@ type batch struct {
 }
 
 func (b *batch) empty() bool {
-	return len(b.tasks)+len(b.forwardsOver)+len(b.commands)+len(b.due) == 0 && !b.tick
+	return len(b.tasks)+len(b.forwardsOver)+len(b.orders)+len(b.due) == 0 && !b.tick
 }
 
 func (w *worker) take() (b batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.forwardsOver, w.forwardsOver = w.forwardsOver, nil
-	b.commands, w.commands = w.commands, nil
+	b.orders, w.orders = w.orders, nil
 	now := time.Now()
 	b.tasks = w.queue.Take(w.svc.cfg.MaxBatch, now)
 	b.signers, b.holds = w.pace.room(len(b.tasks), now)

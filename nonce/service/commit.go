@@ -106,10 +106,10 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.fleet.Load().Ownership(g.shard.view.Load()), now, g.shard.fast
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.table.Fleet().Ownership(g.shard.Row()), now, g.shard.Fast
 		}
 		svc.open.Settle(t.req, a)
-		if g.shard.fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {
+		if g.shard.Fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {
 			t.move(waiting)
 			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
 			continue

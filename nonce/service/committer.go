@@ -107,7 +107,7 @@ func (h Host) Shards() []Shard {
 }
 
 // Serves reports whether the node takes part: it is neither about to leave nor halted.
-func (h Host) Serves() bool { return h.s.basic == nil && !h.s.retired.Load() && h.s.haltedBy() == nil }
+func (h Host) Serves() bool { return h.s.basic == nil && !h.s.table.Retired() && h.s.haltedBy() == nil }
 
 // Clock is what is known of the store's clock, which Observe takes a reading of.
 func (h Host) Clock() nonce.Clock                    { return h.s.clock.now() }
@@ -152,29 +152,29 @@ func (w Worker) Do(what func()) {
 type Shard struct{ sh *shard }
 
 // ID is its number.
-func (s Shard) ID() int { return s.sh.id }
+func (s Shard) ID() int { return s.sh.ID }
 
 // Worker is the index of its worker.
 func (s Shard) Worker() int { return s.sh.worker.index }
 
 // Row is its row, as this node saw it last.
-func (s Shard) Row() *lease.Shard { return s.sh.view.Load() }
+func (s Shard) Row() *lease.Shard { return s.sh.Row() }
 
 // Mine reports whether this node owns it.
-func (s Shard) Mine() bool { return s.sh.mine() }
+func (s Shard) Mine() bool { return s.sh.Mine() }
 
 // Token is that under which it is this node's; 0: it is not.
-func (s Shard) Token() int64 { return s.sh.term.Load() }
+func (s Shard) Token() int64 { return s.sh.Token() }
 
 // Term is what this node believes of it.
-func (s Shard) Term() lease.ShardTerm { return s.sh.shardTerm() }
+func (s Shard) Term() lease.ShardTerm { return s.sh.Believed() }
 
 // Acquire acquires it again, under a higher token; forget: what is remembered of its signers is not
 // valid any more. An error says that it is not known whether it was acquired, or why this node does
 // not have it although it was.
 func (s Shard) Acquire(forget bool) (lease.Shard, error) {
-	w, was := s.sh.worker, *s.sh.view.Load()
-	rows, err := w.tryAcquire([]int{s.sh.id})
+	w, was := s.sh.worker, *s.sh.Row()
+	rows, err := w.tryAcquire([]int{s.sh.ID})
 	if err != nil {
 		return lease.Shard{}, err
 	}
@@ -187,16 +187,16 @@ func (s Shard) Acquire(forget bool) (lease.Shard, error) {
 // Lose makes it not this node's; whoever asks next acquires it first, which tells whose it is.
 func (s Shard) Lose() {
 	s.sh.worker.lose(s.sh)
-	s.sh.unsure = true
+	s.sh.Doubt()
 }
 
 // Take has its worker acquire it in the next batch.
-func (s Shard) Take() { s.sh.worker.command(command{shard: s.sh, take: true}) }
+func (s Shard) Take() { s.sh.worker.order(lease.Order{Shard: &s.sh.Term, Take: true}) }
 
 // Has follows a row that a statement of the engine has left.
 func (s Shard) Has(row *lease.Shard) {
-	s.sh.fast = row.Performance
-	s.sh.see(*row)
+	s.sh.Fast = row.Performance
+	s.sh.See(*row)
 }
 
 // Signer is a signer that is remembered; the zero Signer: it is not.
@@ -204,12 +204,12 @@ func (s Shard) Signer(name string) Signer { return Signer{s.sh.worker.memory.sig
 
 // Remember begins to remember a signer, ahead of its row, instead of what was remembered of it.
 func (s Shard) Remember(name string, row nonce.Signer, token int64) Signer {
-	w, sig := s.sh.worker, &signer{name: name, shard: s.sh, stay: s.sh.stay, row: row, token: token, ahead: true}
+	w, sig := s.sh.worker, &signer{name: name, shard: s.sh, stay: s.sh.Stay, row: row, token: token, ahead: true}
 	if was := w.memory.signers[name]; was != nil {
 		switch {
 		case !was.stopped:
 		case row.Floor >= was.safe:
-			s.sh.stopped.Add(-1)
+			s.sh.Stopped.Add(-1)
 		default:
 			sig.stopped, sig.safe = true, was.safe
 		}
@@ -444,12 +444,12 @@ func split(groups []*group) (parts []Part, rest []*group) {
 
 // fast reports whether what is planned of the signer goes to the committer of the performance engine. The
 // safe floor of one that is stopped goes to the store.
-func (s *signer) fast() bool { return s.shard.fast && (!s.stopped || s.ahead) }
+func (s *signer) fast() bool { return s.shard.Fast && (!s.stopped || s.ahead) }
 
 // unasked are the request ids of a group that nobody has looked up, and that are not about to be. The
 // store's statement proves an id new; a committer that answers before it must have it looked up.
 func (g *group) unasked() (ids []string) {
-	if !g.shard.fast {
+	if !g.shard.Fast {
 		return nil
 	}
 	for _, t := range g.tasks {

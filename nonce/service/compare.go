@@ -28,7 +28,7 @@ func (w *worker) compareAll() {
 	shards := w.owned()
 	for i, got := range w.acquire(shards) {
 		if got.err != nil {
-			w.svc.log.Error("a shard could not be acquired again", "shard", shards[i].id, "error", got.err)
+			w.svc.log.Error("a shard could not be acquired again", "shard", shards[i].ID, "error", got.err)
 			w.lose(shards[i])
 		}
 	}
@@ -100,7 +100,7 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	case row.Floor >= sig.safe:
 		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
 		sig.stopped, sig.confirmed = false, 0
-		sig.shard.stopped.Add(-1)
+		sig.shard.Stopped.Add(-1)
 	default: // the row may be of a commit that was confirmed before the store went back
 		sig.safe = max(sig.safe, row.Next)
 	}
@@ -141,7 +141,7 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 // stop has nothing but a safe floor change the signer.
 func (s *signer) stop() {
 	if !s.stopped {
-		s.shard.stopped.Add(1)
+		s.shard.Stopped.Add(1)
 	}
 	s.stopped, s.safe = true, max(s.safe, s.row.Next)
 }
@@ -150,7 +150,7 @@ func (s *signer) stop() {
 // after it lost commits: what is remembered of the shard's signers is compared with the store.
 func (w *worker) shardWentBack(sh *shard, row *lease.Shard) {
 	w.svc.fig.WentBack()
-	w.svc.log.Error("the store went back", "shard", sh.id, "seen_token", sh.view.Load().Token, "token", row.Token)
-	sh.view.Store(row)
+	w.svc.log.Error("the store went back", "shard", sh.ID, "seen_token", sh.Row().Token, "token", row.Token)
+	sh.GoBack(nil, row)
 	w.compareThose(func(sig *signer) bool { return sig.shard == sh })
 }

@@ -17,13 +17,13 @@ func (w *worker) mendAll(groups []*group) []*group {
 		if g.sig == nil || g.sig.ahead {
 			continue
 		}
-		mended, is := rules.Mend(g.sig.row, &g.shard.doubt)
+		mended, is := rules.Mend(g.sig.row, &g.shard.Took)
 		if !is {
 			continue
 		}
 		ill = append(ill, g)
 		writes = append(writes, nonce.Write{
-			Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended),
+			Name: g.name, Term: g.shard.Believed(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended),
 		})
 	}
 	if len(ill) == 0 {
@@ -35,7 +35,7 @@ func (w *worker) mendAll(groups []*group) []*group {
 	for i, g := range ill {
 		if err == nil && res.Results[i] == nonce.Applied {
 			w.svc.log.Warn("a signer is in doubt after a loss", "signer", g.name, "next", writes[i].Signer.Next,
-				"until", time.UnixMilli(g.shard.doubt.DoubtUntil))
+				"until", time.UnixMilli(g.shard.Took.DoubtUntil))
 			w.set(g.sig, writes[i].Signer, writes[i].Term.Token)
 			g.sig.listed = max(0, writes[i].DueAt)
 			continue

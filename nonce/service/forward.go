@@ -185,8 +185,8 @@ func (w *worker) depart(g *group) (here bool) {
 			return true
 		}
 		node, url := "", ""
-		if !g.shard.mine() && w.svc.haltedBy() == nil {
-			node, url = w.svc.destination(g.shard)
+		if !g.shard.Mine() && w.svc.haltedBy() == nil {
+			node, url = w.svc.table.Destination(&g.shard.Term)
 		}
 		if node == "" && st == nil {
 			return true
@@ -240,8 +240,8 @@ func (w *worker) send(g *group, node, url string) bool {
 	case errors.Is(err, nonce.ErrForwardBusy):
 	case errors.Is(err, nonce.ErrOtherVersion):
 		err = &nonce.NotOwnerError{Node: node, URL: url}
-	case t.hops < maxTrips && w.marked.Sub(g.shard.askedAt) > askAgain: // perhaps the node has given the shard up
-		g.shard.unsure = true
+	case t.hops < maxTrips && w.marked.Sub(g.shard.AskedAt) > askAgain: // perhaps the node has given the shard up
+		g.shard.Doubt()
 		return false
 	default:
 		err = &nonce.UnavailableError{Outcome: nonce.NotSent, Err: &nonce.PeerAwayError{Node: node, URL: url}}
@@ -332,16 +332,16 @@ func routedTooOften(t *task) error {
 // not any more. Where it says who has, that node is tried; else the store is asked.
 func (w *worker) learn(sh *shard, node string, why error) {
 	if e, ok := errors.AsType[*nonce.NotOwnerError](why); ok && e.Node != node && e.Node != w.svc.holder.Node {
-		sh.hint, sh.hintToken = e, sh.view.Load().Token
+		sh.Learn(e.Node, e.URL)
 		return
 	}
-	sh.hint, sh.unsure = nil, true
+	sh.Doubt()
 }
 
 // toOwner deals with a group whose shard is not this node's, for the reason
 // given: with a router, what clients of this node asked for is routed again.
 func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
-	g.shard.see(*row)
+	g.shard.See(*row)
 	g.unread()
 	g.look = false
 	if w.svc.cfg.Router == nil || w.svc.haltedBy() != nil {
@@ -371,9 +371,9 @@ func (w *worker) toOwner(g *group, row *lease.Shard, why error) {
 // releaseGroup deals with a group whose shard this node would have to acquire, although
 // it is retired: what its clients asked for goes to another node, if there is one.
 func (w *worker) releaseGroup(g *group) {
-	g.shard.unsure, g.shard.hint = false, nil
-	if node, _ := w.svc.destination(g.shard); node != "" && w.svc.cfg.Router != nil {
-		w.toOwner(g, g.shard.view.Load(), nonce.ErrDraining)
+	g.shard.Believe()
+	if node, _ := w.svc.table.Destination(&g.shard.Term); node != "" && w.svc.cfg.Router != nil {
+		w.toOwner(g, g.shard.Row(), nonce.ErrDraining)
 		return
 	}
 	w.failGroup(g, nonce.ErrDraining)

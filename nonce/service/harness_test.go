@@ -311,7 +311,7 @@ func startAs(t *testing.T, d *disk, store nonce.Store, h lease.Holder, change ..
 // settle waits until the node has the shards that it should have and nobody had when it
 // came.
 func (n *node) settle(name string) {
-	wanting := func(o service.Ownership) bool {
+	wanting := func(o lease.View) bool {
 		return o.Preferred == name && !o.Mine && (o.Owner == "" || o.Owner == name)
 	}
 	for slices.ContainsFunc(n.Shards(), wanting) {

@@ -34,7 +34,7 @@ func (w *worker) load(groups []*group) []*group {
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
 			w.stoppedNow(g, g.sig.row.Version)
 		default:
-			if g.sig.stopped && g.shard.fast {
+			if g.sig.stopped && g.shard.Fast {
 				if err := w.committer.FloorWaits(Signer{g.sig}); err != nil {
 					w.park(g, err)
 					continue
@@ -121,8 +121,8 @@ func (s *Service) alarmUnreadable(signer string, version int64, cause error) {
 // follow takes in one read of a signer.
 func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	g.history, g.requests, g.wants = l.History, l.Requests, rules.Wants{}
-	g.shard.see(l.Shard)
-	term := g.shard.term.Load()
+	g.shard.See(l.Shard)
+	term := g.shard.Token()
 	switch {
 	case l.Shard.Token != term || l.Shard.Owner != w.svc.holder:
 		g.sig = nil
@@ -135,7 +135,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: ErrUnreadable})
-	case l.Shard.Performance != g.shard.fast: // an outcome that was unknown, or the engine of another life
+	case l.Shard.Performance != g.shard.Fast: // an outcome that was unknown, or the engine of another life
 		w.lose(g.shard)
 		g.sig = nil
 		w.rerouted = append(w.rerouted, g)
@@ -177,7 +177,7 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 	default:
 		w.memory.forget(was)
 	}
-	sig := &signer{name: g.name, shard: g.shard, stay: g.shard.stay, row: l.Signer, token: l.Token}
+	sig := &signer{name: g.name, shard: g.shard, stay: g.shard.Stay, row: l.Signer, token: l.Token}
 	w.followChain(sig)
 	w.memory.add(sig)
 	return sig
@@ -186,7 +186,7 @@ func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 // meetAgain takes a signer into the present stay of its shard. Its chain was left when the shard
 // was lost, and a safe floor, with what is planned behind it, goes by what the chain says.
 func (w *worker) meetAgain(sig *signer) {
-	sig.stay, sig.listed, sig.watch = sig.shard.stay, 0, nonce.Watch{} // another owner may have listed it otherwise
+	sig.stay, sig.listed, sig.watch = sig.shard.Stay, 0, nonce.Watch{} // another owner may have listed it otherwise
 	w.followChain(sig)
 }
 

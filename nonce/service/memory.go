@@ -81,7 +81,7 @@ func newMemory(count int, bytes int64) *memory {
 // stay is kept, because what was seen of it is what the row is compared with.
 func (m *memory) use(name string) *signer {
 	s := m.signers[name]
-	if s == nil || s.stay != s.shard.stay {
+	if s == nil || s.stay != s.shard.Stay {
 		return nil
 	}
 	m.unlink(s)

@@ -57,7 +57,7 @@ func (s *Service) summary(ctx context.Context, signer string) (nonce.Summary, er
 		return nonce.Summary{}, ErrUnreadable
 	}
 	sum := s.cfg.Rules.Summary(&rules.Input{Signer: l.Signer, Now: exactly(loaded.Now), Chain: s.chainOf(signer)})
-	sum.Lease, sum.Now, sum.Performance = s.fleet.Load().Ownership(&l.Shard), loaded.Now, l.Shard.Performance
+	sum.Lease, sum.Now, sum.Performance = s.table.Fleet().Ownership(&l.Shard), loaded.Now, l.Shard.Performance
 	return sum, nil
 }
 

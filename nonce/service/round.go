@@ -108,13 +108,13 @@ func (w *worker) front(groups []*group) []*group {
 // those that would make this node take a shard again right after it gave it up for another
 // node, which they are told. What can be forwarded is not refused; depart sends it.
 func (w *worker) dismiss(g *group) {
-	to := w.svc.yieldedTo(g.shard)
+	to := w.svc.table.YieldedTo(&g.shard.Term)
 	for _, t := range g.tasks {
 		switch {
 		case t.gone():
 			w.refuse(t, nonce.ErrGone)
-		case to != nil && !t.reads() && !(t.local() && w.svc.cfg.Router != nil):
-			w.refuse(t, to)
+		case to != "" && !t.reads() && !(t.local() && w.svc.cfg.Router != nil):
+			w.refuse(t, w.svc.atNode(to))
 		}
 	}
 	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
@@ -141,12 +141,12 @@ const errRowsBehind nonce.Told = "the rows do not have all of the signer yet; tr
 // rowsBehind reports whether the rows lack something of the group's signer.
 func (w *worker) rowsBehind(g *group) bool {
 	sig := w.memory.signers[g.name]
-	return g.shard.fast && sig != nil && w.committer.Behind(Signer{sig})
+	return g.shard.Fast && sig != nil && w.committer.Behind(Signer{sig})
 }
 
 // overlay adds what the rows do not have yet to what was read for a plan.
 func (w *worker) overlay(g *group) {
-	if g.shard.fast {
+	if g.shard.Fast {
 		w.committer.Overlay(Part{g})
 	}
 }
@@ -159,13 +159,13 @@ const errStopped nonce.Told = "the store went back and lost acknowledged writes 
 func (w *worker) frontTask(g *group) bool {
 	t := g.tasks[0]
 	stopped := w.memory.signers[g.name] // nil: the signer is not stopped, or is to be read first
-	if stopped != nil && (!stopped.stopped || stopped.stay != g.shard.stay) {
+	if stopped != nil && (!stopped.stopped || stopped.stay != g.shard.Stay) {
 		stopped = nil
 	}
 	switch {
 	case t.req.Kind == nonce.KindList && w.rowsBehind(g):
 		return false // front has it wait
-	case t.req.Kind == nonce.KindList, t.reads() && (!g.shard.mine() || stopped != nil || w.svc.haltedBy() != nil):
+	case t.req.Kind == nonce.KindList, t.reads() && (!g.shard.Mine() || stopped != nil || w.svc.haltedBy() != nil):
 		w.read(t)
 	case w.svc.haltedBy() != nil:
 		w.refuse(t, &nonce.UnavailableError{Outcome: nonce.NotSent, Err: w.svc.haltedBy()})
@@ -219,8 +219,8 @@ func (w *worker) plan(g *group) {
 	sig, now := g.sig, w.svc.clock.now()
 	w.overlay(g)
 	w.input = rules.Input{
-		LostUntil: g.shard.doubt.LostUntil(now.Earliest),
-		Signer:    sig.row, Token: g.shard.term.Load(), Now: now, History: g.history, Requests: g.requests,
+		LostUntil: g.shard.Took.LostUntil(now.Earliest),
+		Signer:    sig.row, Token: g.shard.Token(), Now: now, History: g.history, Requests: g.requests,
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}
 	made := &g.made
@@ -231,7 +231,7 @@ func (w *worker) plan(g *group) {
 	w.input = rules.Input{}
 	g.wants = g.plan.Wants
 	g.write = nonce.Write{
-		Name: g.name, Term: g.shard.shardTerm(), Generation: w.generation, Check: !g.plan.Writes, Signer: g.plan.Signer,
+		Name: g.name, Term: g.shard.Believed(), Generation: w.generation, Check: !g.plan.Writes, Signer: g.plan.Signer,
 		History: g.plan.History, Requests: g.plan.Requests, NotBefore: g.plan.NotBefore,
 	}
 	if g.plan.Writes || g.listed.Signer != "" && !g.plan.Wants.Any() {

@@ -710,7 +710,7 @@ func (n *node) asked(word, which string) string {
 		}
 		return watchWords(list)
 	case "unserved":
-		missed, _ := n.Unserved()
+		missed, _ := n.Fleet().Unserved()
 		return fmt.Sprint(missed)
 	case "has":
 		return fmt.Sprint(n.Owned())

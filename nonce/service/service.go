@@ -18,19 +18,20 @@
 // waits, or returns ErrCutShort when its time is over.
 //
 // Locks, in the order in which they are taken: worker.batchMu, or in mode basic a stripe of basic, held
-// for a whole batch or transaction, calls of the store included; Service.looking, a channel used as a
-// lock, held while the store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu and those
-// of package fairness. No goroutine holds two of these last ones, or waits while it holds one. Only
+// for a whole batch or transaction, calls of the store included; that of lease.Table, held while the
+// store is asked for the fleet; then worker.mu, remoteSigner.mu, clock.mu and those of package fairness.
+// No goroutine holds two of these last ones, or waits while it holds one. Only
 // releaseAll holds several batchMu, those of all workers in order. Service.gate is separate: it is held
 // briefly, and no other lock is taken under it.
 //
 // Files in reading order: service.go and task.go (a request from Submit to its end), worker.go and
 // batch.go (a batch), round.go (one step of it), then the steps: forward.go, acquire.go, load.go and
-// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, config.go has the settings and
-// the Router, clock.go what is known of the store's clock. sweep.go ends overdue holds, compare.go handles a store that went back. shards.go, watch.go and ownership.go have who owns
-// what. committer.go is the seam to the performance engine (package performance), which commits the
-// plans of shards that have it; doubt.go and later.go are what a loss of it leaves behind. basic.go is
-// the other mode, call.go is for programs that embed the service.
+// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, config.go has the
+// settings and the Router, clock.go what is known of the store's clock. sweep.go ends overdue holds,
+// compare.go handles a store that went back. Package lease knows who owns what; shards.go and
+// ownership.go ask it. committer.go is the seam to the performance engine (package performance), which
+// commits the plans of shards that have it; doubt.go and later.go are what a loss of it leaves behind.
+// basic.go is the other mode, call.go is for programs that embed the service.
 package service
 
 import (
@@ -65,15 +66,13 @@ type Service struct {
 	basic   *basic // nil: mode worker-queue
 	clock   *clock
 	open    *fairness.Holds
-	looking chan struct{} // capacity 1: full while the store is asked for the fleet
-	fleet   atomic.Pointer[lease.Fleet]
+	table   *lease.Table // of the shards
 	keeper  *lease.Keeper
 	heard   atomic.Pointer[time.Time] // when the store answered last
 	// leasedUntil is the end of the lease, by the last heartbeat, whose goroutine has it.
 	leasedUntil time.Time
 
 	halted  atomic.Pointer[error]
-	retired atomic.Bool   // no shard is acquired any more
 	streams atomic.Uint64 // the id of the latest remoteSigner
 	tally   tally
 	saidWhy rate.Sometimes
@@ -102,7 +101,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), looking: make(chan struct{}, 1), saidWhy: rate.Sometimes{Interval: sayEvery},
+		stop: make(chan struct{}), ended: make(chan struct{}), saidWhy: rate.Sometimes{Interval: sayEvery},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
@@ -114,10 +113,9 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 		s.workers = append(s.workers, newWorker(s, i))
 	}
 	for i := range store.Shards() {
-		sh := &shard{id: i, worker: s.workers[i%cfg.Workers]}
-		sh.view.Store(&lease.Shard{Shard: i})
-		s.shards = append(s.shards, sh)
+		s.shards = append(s.shards, &shard{worker: s.workers[i%cfg.Workers]})
 	}
+	s.table = s.newTable()
 	if s.basic == nil && cfg.Engine != nil {
 		s.attach()
 	}
@@ -137,7 +135,7 @@ func (s *Service) begin(ctx context.Context) (err error) {
 	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.halt, s.log); err != nil {
 		return err
 	}
-	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.look(ctx) }, backoff.WithMaxElapsedTime(firstLook))
+	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.table.Look(ctx) }, backoff.WithMaxElapsedTime(firstLook))
 	if err != nil {
 		s.keeper.Stop()
 		return err
@@ -152,8 +150,8 @@ func (s *Service) begin(ctx context.Context) (err error) {
 			}
 		}
 	}
-	watch := &watch{svc: s, freeSince: make([]time.Time, len(s.shards)), keptUntil: make([]time.Time, len(s.shards))}
-	watch.balance()
+	watch := &watch{svc: s}
+	s.balance()
 	s.runs.Go(func() { s.every(s.cfg.WatchEvery, watch.look) })
 	s.runs.Go(func() { s.every(s.cfg.SweepInterval, s.sweep) })
 	// Not at once: a node that starts is busy.

@@ -39,7 +39,7 @@ func (w *worker) settle(groups []*group, cause error) []*group {
 		}
 		switch stopped := w.settled(g, &loaded.Signers[i], cause); {
 		case len(g.tasks) == 0:
-		case g.shard.mine() || stopped:
+		case g.shard.Mine() || stopped:
 			next = append(next, g)
 		default:
 			w.toOwner(g, &loaded.Signers[i].Shard, nonce.ErrFenced)

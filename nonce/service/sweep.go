@@ -123,7 +123,7 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 	}
 	ids := make([]int, len(shards))
 	for i, sh := range shards {
-		ids[i] = sh.id
+		ids[i] = sh.ID
 	}
 	ctx, cancel := s.timeout()
 	defer cancel()
@@ -136,8 +136,8 @@ func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
 func (s *Service) Watched(ctx context.Context, after int64, limit int) ([]nonce.WatchEntry, error) {
 	var ids []int
 	for _, sh := range s.shards {
-		if sh.mine() || s.basic != nil && len(s.fleet.Load().Live) == 0 {
-			ids = append(ids, sh.id)
+		if sh.Mine() || s.basic != nil && len(s.table.Fleet().Live) == 0 {
+			ids = append(ids, sh.ID)
 		}
 	}
 	if len(ids) == 0 || !s.enter() {
@@ -234,7 +234,7 @@ func (w *worker) groupDue(b *batch, open map[string]*group, begin func(*group)) 
 		return g
 	}
 	for _, e := range b.due {
-		if sh := w.svc.shardOf(e.Signer); sh.mine() {
+		if sh := w.svc.shardOf(e.Signer); sh.Mine() {
 			if g := look(e.Signer); g != nil {
 				g.listed = e
 			}
@@ -244,7 +244,7 @@ func (w *worker) groupDue(b *batch, open map[string]*group, begin func(*group)) 
 	signers, holds := b.signers-len(b.due), b.holds
 	for signers > 0 && holds > 0 && dates.passed(now) {
 		sig := heap.Pop(dates).(*signer)
-		if sig.shard.mine() && sig.stay == sig.shard.stay {
+		if sig.shard.Mine() && sig.stay == sig.shard.Stay {
 			look(sig.name)
 			signers--
 			holds -= overdue(&sig.row, now)
@@ -285,7 +285,7 @@ func (w *worker) postpone(g *group, version int64) {
 	}
 	ctx, cancel := w.svc.timeout()
 	defer cancel()
-	later := relisted(g.name, g.shard.shardTerm(), version, w.svc.clock.now().Earliest)
+	later := relisted(g.name, g.shard.Believed(), version, w.svc.clock.now().Earliest)
 	later.Generation = w.generation
 	if _, err := w.svc.store.Commit(ctx, w.svc.holder, []nonce.Write{later}); err != nil {
 		w.svc.log.Debug("a signer that is stopped, or cannot be read, stays listed", "signer", g.name, "error", err)

@@ -13,7 +13,7 @@ type tally struct {
 // showed less of them than was seen, and were given no safe floor yet.
 func (s *Service) StoppedSigners() (n int) {
 	for _, sh := range s.shards {
-		n += int(sh.stopped.Load())
+		n += int(sh.Stopped.Load())
 	}
 	return n
 }

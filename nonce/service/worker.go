@@ -29,7 +29,7 @@ type worker struct {
 	mu           sync.Mutex // guards what follows; no I/O under it
 	queue        *fairness.Queue[*task]
 	forwardsOver []*remoteSigner // signers with nothing under way at another node any more
-	commands     []command
+	orders       []lease.Order
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines, and to forget who is idle
 
@@ -53,16 +53,6 @@ type worker struct {
 	committer  Committer   // of the performance engine; nil: this node does not have it
 	later      []Answer    // that wait for a time
 	laterTimer *time.Timer // wakes the worker for the first of them
-}
-
-// command asks a worker to take a shard, or to give it up.
-type command struct {
-	shard     *shard
-	take      bool
-	preferred string // for whom it is given up; "": for nobody
-	// back is a row with a lower token than that of seen, which was the view before the row was
-	// asked for: the store went back. nil: the command is about something else.
-	seen, back *lease.Shard
 }
 
 func newWorker(s *Service, index int) *worker {
@@ -98,11 +88,11 @@ func (w *worker) signal() {
 	}
 }
 
-// command queues a command, unless the same is waiting already.
-func (w *worker) command(c command) {
+// order queues an order, unless the same is waiting already.
+func (w *worker) order(o lease.Order) {
 	w.mu.Lock()
-	if !slices.Contains(w.commands, c) {
-		w.commands = append(w.commands, c)
+	if !slices.Contains(w.orders, o) {
+		w.orders = append(w.orders, o)
 	}
 	w.mu.Unlock()
 	w.signal()
@@ -179,7 +169,7 @@ func (w *worker) run(b batch) {
 		w.committer.Begin()
 	}
 	w.tellDue()
-	w.runCommands(b.commands)
+	w.runOrders(b.orders)
 	if w.committer != nil {
 		w.committer.Tend()
 	}
@@ -192,7 +182,7 @@ func (w *worker) run(b batch) {
 		groups = w.round(groups)
 		w.wakeAll()
 	}
-	if w.svc.retired.Load() {
+	if w.svc.table.Retired() {
 		w.releaseShards(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
@@ -207,23 +197,23 @@ func (w *worker) run(b batch) {
 	w.rememberedBytes.Store(w.memory.bytes)
 }
 
-// runCommands takes and gives up shards, in one statement for each of the two. A failure is
-// counted or logged and not retried here: the watch and the heartbeat command again, and a
+// runOrders takes and gives up shards, in one statement for each of the two. A failure is
+// counted or logged and not retried here: the watch and the heartbeat order again, and a
 // request acquires by itself.
-func (w *worker) runCommands(commands []command) {
+func (w *worker) runOrders(orders []lease.Order) {
 	var take, give []*shard
-	for _, c := range commands {
-		switch sh := c.shard; {
-		case c.back != nil:
-			if !sh.mine() && sh.view.Load() == c.seen {
-				w.shardWentBack(sh, c.back)
+	for _, o := range orders {
+		switch sh := w.svc.shards[o.Shard.ID]; {
+		case o.Back != nil:
+			if !sh.Mine() && sh.Row() == o.Seen {
+				w.shardWentBack(sh, o.Back)
 			}
-		case !c.take && c.preferred != "" && sh.fast && !w.committer.Leave(Shard{sh}):
+		case !o.Take && o.To != "" && sh.Fast && !w.committer.Leave(Shard{sh}):
 			// It is kept: memory has what another owner may not find.
-		case !c.take || w.svc.retired.Load():
+		case !o.Take || w.svc.table.Retired():
 			give = append(give, sh)
-			sh.leftTo, sh.leftUntil = c.preferred, w.marked.Add(freeFor)
-		case w.svc.haltedBy() == nil && (!sh.mine() || sh.view.Load().Token > sh.term.Load()):
+			sh.Leave(o.To, w.marked)
+		case w.svc.haltedBy() == nil && (!sh.Mine() || sh.Row().Token > sh.Token()):
 			take = append(take, sh)
 		}
 	}
@@ -332,7 +322,7 @@ func (w *worker) failParked() {
 // owned are the worker's shards that are this node's.
 func (w *worker) owned() (all []*shard) {
 	for _, sh := range w.svc.shards {
-		if sh.worker == w && sh.mine() {
+		if sh.worker == w && sh.Mine() {
 			all = append(all, sh)
 		}
 	}
@@ -342,15 +332,13 @@ func (w *worker) owned() (all []*shard) {
 // lose makes a shard not this node's. What is remembered of its signers stays, to be compared
 // with what is read of them later, but is not planned on any more (see stay).
 func (w *worker) lose(sh *shard) {
-	if !sh.mine() {
+	if !sh.Mine() {
 		return
 	}
-	if sh.fast {
+	if sh.Fast {
 		w.committer.Lost(Shard{sh})
 	}
-	sh.fast = false
-	sh.term.Store(0)
-	sh.stay++
+	sh.End()
 	if w.svc.cfg.Chain == nil {
 		return
 	}
@@ -375,10 +363,10 @@ func (w *worker) releaseShards(shards []*shard) {
 
 // leave forgets a shard and adds what is to be given back.
 func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if sh.fast {
+	if sh.Fast {
 		w.committer.Leave(Shard{sh})
 	}
-	token, view := sh.term.Load(), sh.view.Load()
+	token, view := sh.Token(), sh.Row()
 	if view.Owner == w.svc.holder {
 		token = max(token, view.Token)
 	}
@@ -386,7 +374,7 @@ func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
 	if token == 0 {
 		return terms
 	}
-	return append(terms, lease.ShardTerm{Shard: sh.id, Token: token})
+	return append(terms, lease.ShardTerm{Shard: sh.ID, Token: token})
 }
 
 // release gives shards back in one statement, or, when that is aborted, each by itself: the row of
@@ -407,9 +395,9 @@ func (s *Service) release(ctx context.Context, terms []lease.ShardTerm) {
 		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
 	case given == len(terms):
 		for _, t := range terms {
-			row := *s.shards[t.Shard].view.Load() // which engine it has, and for whom it is pinned, stays
+			row := *s.shards[t.Shard].Row() // which engine it has, and for whom it is pinned, stays
 			row.Owner, row.Token, row.Taken = lease.Holder{}, t.Token+1, false
-			s.shards[t.Shard].see(row)
+			s.shards[t.Shard].See(row)
 		}
 	}
 }
@@ -422,11 +410,8 @@ func (s *Service) StepDown() {
 	if s.basic != nil {
 		return
 	}
-	s.looking <- struct{}{}
-	s.fleet.Store(s.fleet.Load().Without(s.holder.Node)) // before any worker looks for another node
-	s.retired.Store(true)
-	<-s.looking
-	if err := s.look(s.calls); err != nil {
+	s.table.Retire()
+	if err := s.table.Look(s.calls); err != nil {
 		s.log.Warn("it is not known who else is there to serve this node's shards", "error", err)
 	}
 	if s.StoppedSigners() > 0 {
