@@ -48,15 +48,36 @@ func (c *call) release() {
 // begin takes all that the request will need and starts it, or answers why not.
 func (c *call) begin() {
 	in := c.in
-	if err := c.admit(); err != nil {
+	switch waits, err := c.prepare(); {
+	case err != nil:
 		c.res.Err = err
 		c.answer()
 		in.Wake()
-		return
-	}
-	if !c.lineUp() {
+	case !waits:
 		c.submit()
 	}
+}
+
+// prepare admits the request and puts it into a line, if it must wait in one. What it took goes back if
+// anything that it calls panics.
+func (c *call) prepare() (waits bool, err error) {
+	prepared := false
+	defer func() {
+		if prepared {
+			return
+		}
+		if c.slot.Events {
+			local := &c.in.r.local
+			local.Hub.Unreserve(local.Service.WorkerIndex(c.req.Signer))
+		}
+		c.slot.Cancel()
+		c.release()
+	}()
+	if err = c.admit(); err == nil {
+		waits = c.lineUp()
+	}
+	prepared = true
+	return waits, err
 }
 
 // admit takes, without waiting, a place in flight, one in the queue of the signer's worker, and one for
@@ -138,15 +159,18 @@ func (c *call) Done(res *nonce.Result) nonce.Waker {
 	case c.req.Kind == nonce.KindRepair && local.Offer != nil:
 		res.Offer = local.Offer(c.req.Signer, res.Nonces[0])
 	case c.req.Kind.Reads() && local.Say != nil:
-		in.r.door.serving.Go(func() { // at most as many as requests in flight
+		say := func() { // at most as many as requests in flight
 			if err := safely(func() error { local.Say(&c.req, res); return nil }); err != nil {
 				in.r.log.Error("a read of another node could not be answered", "error", err)
 				*res = nonce.Result{Err: nonce.ErrInternal}
 			}
 			c.answer()
 			in.Wake()
-		})
-		return nil
+		}
+		if !c.Gone() && in.r.door.begin(say) {
+			return nil
+		}
+		*res = nonce.Result{Err: nonce.ErrDraining}
 	}
 	c.answer()
 	return in

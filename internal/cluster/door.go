@@ -40,6 +40,7 @@ type door struct {
 	mu      sync.Mutex // guards what follows
 	leaving bool       // nobody is let in any more
 	closing bool       // no request is taken any more
+	stopped bool       // nothing is begun any more that Stop would have to wait for
 	slots   int        // taken, by links and by handshakes
 	// greeting counts the handshakes under way by the address that they come from.
 	greeting map[netip.Addr]int
@@ -241,6 +242,16 @@ func (r *Router) Drain(ctx context.Context) error {
 			return fmt.Errorf("drain: %d links of other nodes are left, %d requests in flight: %w", left, r.door.inflight.Used(), context.Cause(ctx))
 		}
 	}
+}
+
+// begin runs do in a goroutine that Stop waits for; false: Stop has begun to wait, and do does not run.
+func (d *door) begin(do func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.stopped {
+		d.serving.Go(do)
+	}
+	return !d.stopped
 }
 
 // closeIdle closes links that have nothing in flight. A request that comes in just now is either in

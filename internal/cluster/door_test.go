@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,9 @@ type owner struct {
 	all     []*run // also those that were taken
 	refused []string
 	log     *text
+	pool    *postdb.Pool
+
+	reserved, left atomic.Int64 // slots of workers that were given, and those that came back
 }
 
 // run is a request that the service was given.
@@ -63,8 +67,15 @@ func (r *run) end(a nonce.Result) {
 
 // Reserve, SubmitOf and WorkerIndex implement Service.
 func (o *owner) Reserve(signer string, _ nonce.Principal) (nonce.Slot, bool) {
-	return nonce.Slot{}, signer != "full"
+	if signer == "full" {
+		return nonce.Slot{}, false
+	}
+	o.reserved.Add(1)
+	return nonce.Slot{Queue: o, Held: true}, true
 }
+
+// Leave implements nonce.Queue.
+func (o *owner) Leave(nonce.Principal) { o.left.Add(1) }
 
 func (o *owner) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
 	if q.Signer == "panics" {
@@ -84,9 +95,10 @@ func serving(t *testing.T, cfg Config, local Local, story func(t *testing.T, o *
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{t: t, net: wspeer.New(t, "b"), runs: make(chan *run, 10_000), log: new(text)}
-		pool, err := postdb.New(postdb.Config{Workers: 1, Queue: 100_000, Queues: 1, QueueShare: 100_000}, slog.New(slog.DiscardHandler))
+		var err error
+		o.pool, err = postdb.New(postdb.Config{Workers: 1, Queue: 100_000, Queues: 1, QueueShare: 100_000}, slog.New(slog.DiscardHandler))
 		expect.Must(t, err)
-		o.hub = events.New(pool, func(int) {})
+		o.hub = events.New(o.pool, func(int) {})
 		cfg.Refused = func(reason string) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -104,7 +116,7 @@ func serving(t *testing.T, cfg Config, local Local, story func(t *testing.T, o *
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			expect.Check(t, o.Stop(ctx))
-			expect.Check(t, pool.Stop(ctx))
+			expect.Check(t, o.pool.Stop(ctx))
 			for _, r := range o.all {
 				if !r.ended {
 					r.end(nonce.Result{Err: nonce.ErrGone})
@@ -668,6 +680,46 @@ func TestWhatTheOwnerKnowsOfTheChainGoesBack(t *testing.T) {
 			t.Errorf("a repair came as %+v", repair)
 		}
 	})
+}
+
+// TestAReadThatEndsAfterItsLinkIsNotTakenToTheChain: Stop may have waited for such reads already.
+func TestAReadThatEndsAfterItsLinkIsNotTakenToTheChain(t *testing.T) {
+	said := 0
+	serving(t, Config{}, Local{Say: func(*nonce.Request, *nonce.Result) { said++ }}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ask(1, nonce.Request{Kind: nonce.KindStatus, Signer: "s"})
+		c.ws.Close()
+		synctest.Wait()
+		(<-o.runs).end(nonce.Result{})
+		if synctest.Wait(); said != 0 {
+			t.Error("the chain was asked for a node that is gone")
+		}
+		expect.Must(t, o.Stop(t.Context()))
+		if o.door.begin(func() { t.Error("it runs after Stop") }) {
+			t.Error("something was begun after Stop")
+		}
+	})
+}
+
+// TestWhatPanicsAsARequestComesKeepsNothing: the place in flight, which serving looks at, the slot of the
+// worker and the place for events come back.
+func TestWhatPanicsAsARequestComesKeepsNothing(t *testing.T) {
+	mistake := func() { panic("a mistake") }
+	for name, local := range map[string]Local{
+		"Check": {Check: func(*nonce.Request) error { mistake(); return nil }},
+		"Ready": {Ready: func(string, bool, func()) bool { mistake(); return true }},
+	} {
+		serving(t, Config{}, local, func(t *testing.T, o *owner) {
+			o.hub.Watch(new(deafNode), []string{"s"})
+			c := o.link("a", 1)
+			c.ask(1, allocate("s"))
+			c.want("the end")
+			if synctest.Wait(); o.left.Load() != o.reserved.Load() || o.pool.Reserved() != 0 || !strings.Contains(o.log.String(), "a mistake of this program") {
+				t.Errorf("%s: %d slots of %d came back, %d places for events are taken; %s",
+					name, o.left.Load(), o.reserved.Load(), o.pool.Reserved(), o.log)
+			}
+		})
+	}
 }
 
 func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {

@@ -233,7 +233,9 @@ func (r *Router) Stop(ctx context.Context) error {
 	r.mu.Lock()
 	r.stopped = true
 	r.mu.Unlock()
-	r.Leave()
+	r.door.mu.Lock()
+	r.door.leaving, r.door.stopped = true, true
+	r.door.mu.Unlock()
 	r.cancel(errStopped)
 	quiet := make(chan struct{})
 	go func() {
