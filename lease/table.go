@@ -38,8 +38,8 @@ type Server interface {
 	Now() int64
 	// Reaches reports whether requests, or clients, can go to a node.
 	Reaches(node string) bool
-	// Leaves reports whether this node leaves a shard of that row, which no node has served since then, to
-	// others.
+	// Leaves reports whether this node leaves a shard of that row, which any node could have taken since
+	// then, to others.
 	Leaves(row *Shard, since time.Time) bool
 }
 
@@ -179,6 +179,14 @@ func (t *Table) Balance() {
 			m.keptUntil = time.Now().Add(keepFor)
 			t.Server.Order(Order{Shard: m, Take: true})
 		}
+	}
+}
+
+// Blind follows a look of the goroutine that balances that failed: other nodes may not have been able to take
+// a shard either, so none counts as free since before.
+func (t *Table) Blind() {
+	for _, m := range t.terms {
+		m.freeSince = time.Time{}
 	}
 }
 

@@ -155,7 +155,11 @@ type shard struct {
 	failing time.Time
 	why     error
 	tried   time.Time
-	ordered atomic.Pointer[bool] // to the performance engine, or to the reliable one; nil: it is as it should be
+	// offered is the token under which the shard was left to others for LostAfter, and declined whether
+	// this node has it since then.
+	offered  atomic.Int64
+	declined bool
+	ordered  atomic.Pointer[bool] // to the performance engine, or to the reliable one; nil: it is as it should be
 }
 
 // shardLog is the log of a shard that is this node's.

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"noncegate/lease"
 )
 
 // reach is what this node knows of its way to the server of the logs. A call that was not answered counts for
@@ -67,10 +69,17 @@ func (r *reach) missed() time.Duration {
 	return max(time.Since(r.unseen), 1)
 }
 
-// Leaves implements service.Engine: a node that does not reach the server leaves shards to others, until
-// none has served them for so long that a server which none of them reaches counts as lost.
-func (e *Engine) Leaves(since time.Time) bool {
-	return e.reach.missed() > 0 && (since.IsZero() || time.Since(since) < e.cfg.LostAfter)
+// Leaves implements service.Engine: a node that does not reach the server leaves a shard to others, if
+// there are any, until none has taken it for so long that the server counts as lost.
+func (e *Engine) Leaves(row *lease.Shard, since time.Time) bool {
+	if e.reach.missed() == 0 || !e.svc.Others() {
+		return false
+	}
+	if since.IsZero() || time.Since(since) < e.cfg.LostAfter {
+		return true
+	}
+	e.shards[row.Shard].offered.Store(row.Token)
+	return false
 }
 
 // probe asks the server who it is, and compares that with what was accepted.

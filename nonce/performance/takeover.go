@@ -15,16 +15,22 @@ import (
 // logRetry is between two tries at a log that does not do what it should.
 const logRetry = 100 * time.Millisecond
 
-// Acquired implements service.Committer. What failed before this node had the shard anew does not count.
+// Acquired implements service.Committer. What failed before this node had the shard anew does not count, but
+// if no other node took the shard meanwhile, although any could: then the log fails since the server was missed.
 func (c *committer) Acquired(of service.Shard, row *lease.Shard, anew bool) {
 	sh := c.of(of)
 	if anew {
-		sh.failing = time.Time{}
+		sh.failing, sh.declined = time.Time{}, row.Token == sh.offered.Load()+1
+		if missed := c.reach.missed(); sh.declined && missed > 0 {
+			sh.failing, sh.why = time.Now().Add(-missed), errNotFound
+		}
 	}
 	if row.Performance {
 		sh.log = newLog(of, row)
 	}
 }
+
+var errNotFound = errors.New("the server that was accepted is not found")
 
 // fails notes that a log does not do what it should. After a call that was not answered, which
 // took its time, no other shard makes one to that server for a while. tried reports whether it
@@ -114,6 +120,9 @@ func (c *committer) checkIdle(now time.Time) {
 func (c *committer) tryLog(sh *shard) {
 	lg, server := sh.log, c.reach.silence()
 	switch {
+	case !lg.serves && !c.storeAway && c.isForOthers(sh):
+		c.log.Warn("a shard is left to other nodes, because this one does not reach its log", "shard", sh.ID(), "error", sh.why)
+		sh.Release()
 	case !lg.serves && !c.storeAway && c.takeoverFailed(sh, server):
 		c.declare(sh)
 	case lg.leaving && c.storeAway: // it could take StoreTimeout, and there are other shards
@@ -140,6 +149,13 @@ func (c *committer) mustLeave(sh *shard) bool {
 		return c.failedUntil(sh, sh.log.fullAt)
 	}
 	return c.failedUntil(sh, time.Now())
+}
+
+// isForOthers reports whether a log that this node could not take over is for other nodes to try, which may
+// reach the server: before it counts as lost, and once only.
+func (c *committer) isForOthers(sh *shard) bool {
+	half := !sh.failing.IsZero() && time.Since(sh.failing) >= c.cfg.LostAfter/2
+	return half && !sh.declined && c.reach.missed() > 0 && c.svc.Others()
 }
 
 // takeoverFailed reports whether the take-over of a log may be given up: when it had failed for so

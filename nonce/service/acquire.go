@@ -172,7 +172,7 @@ const (
 // leaves reports whether this node leaves a shard of that row, which no node has served since then, to
 // others.
 func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
-	return row.Performance && (s.cfg.Engine == nil || s.cfg.Engine.Leaves(since))
+	return row.Performance && (s.cfg.Engine == nil || s.cfg.Engine.Leaves(row, since))
 }
 
 // yield sets groups aside whose shard is left to other nodes, and comes back to them to see whether one

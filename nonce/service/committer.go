@@ -27,9 +27,9 @@ type Engine interface {
 	// node follow.
 	Look(context.Context) error
 	Order()
-	// Leaves reports whether a shard with the performance engine that no node has served since then
-	// is left to other nodes; zero: since now.
-	Leaves(since time.Time) bool
+	// Leaves reports whether a shard of that row, which has the performance engine and which any node
+	// could have taken since then, is left to other nodes; zero: since now.
+	Leaves(row *lease.Shard, since time.Time) bool
 }
 
 // Committer commits the plans of one worker for shards with the performance engine. Its methods are
@@ -119,6 +119,11 @@ func (h Host) Timeout() (context.Context, context.CancelFunc) { return h.s.timeo
 // Load reads signers.
 func (h Host) Load(needs []nonce.SignerNeed) (nonce.Loaded, error) { return h.s.load(needs) }
 
+// Others reports whether other nodes are there that could serve shards.
+func (h Host) Others() bool {
+	return slices.ContainsFunc(h.s.table.Fleet().Live, func(node string) bool { return node != h.s.holder.Node })
+}
+
 // Hears notes that the store answered; Heard is when it did last.
 func (h Host) Hears(at time.Time) { h.s.heard.Store(&at) }
 func (h Host) Heard() time.Time   { return *h.s.heard.Load() }
@@ -189,6 +194,9 @@ func (s Shard) Lose() {
 	s.sh.worker.lose(s.sh)
 	s.sh.Doubt()
 }
+
+// Release gives it back, so that another node can take it.
+func (s Shard) Release() { s.sh.worker.releaseShards([]*shard{s.sh}) }
 
 // Take has its worker acquire it in the next batch.
 func (s Shard) Take() { s.sh.worker.order(lease.Order{Shard: &s.sh.Term, Take: true}) }

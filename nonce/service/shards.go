@@ -85,6 +85,9 @@ func (w *watch) look(*time.Ticker) {
 			engine.Order()
 		}
 	}
+	if err != nil {
+		w.svc.table.Blind()
+	}
 	switch {
 	case err != nil && !w.away:
 		w.svc.log.Warn("who owns which shard cannot be read; what was read last stands", "error", err)
