@@ -21,7 +21,8 @@ const (
 // kinds is the table. It is never written.
 var kinds = [...]struct {
 	name string // of metrics and logs
-	// reads: it changes nothing, so anyone may answer it from the store, without owning the signer.
+	// reads: any node answers it from the rows, without owning the signer (status, list). A kind that
+	// changes nothing but is answered by the owner is none of these.
 	reads bool
 	// ofNonce: it is about the nonce that it names, and so needs that one's row of the history
 	// once it is CONSUMED.

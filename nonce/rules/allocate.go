@@ -227,9 +227,9 @@ func (d *draft) errSilent() error {
 }
 
 // silent reports whether the chain has not said, or not lately, where the signer is, which
-// is not there yet.
+// is not there yet, and which no request before made known.
 func (d *draft) silent() bool {
-	return d.in.Chain != nil && d.in.Signer.Version == 0 && (!d.view.Known || d.view.StartOld)
+	return d.in.Chain != nil && d.in.Signer.Version == 0 && !d.plan.Writes && (!d.view.Known || d.view.StartOld)
 }
 
 // takeNext hands out the nonce of a transaction if it is the one to be handed out next.

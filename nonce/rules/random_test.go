@@ -93,7 +93,7 @@ func randomOp(rnd *rand.Rand, r *room) string {
 		fmt.Sprintf("used %d#%d%s any", n, attempt, hash), fmt.Sprintf("release %d#%d%s", n, attempt, by),
 		fmt.Sprintf("release %d#%d unsent", n, attempt), fmt.Sprintf("release %d#%d refused%s", n, attempt, hash),
 		fmt.Sprintf("signed %d#%d%s%s", n, attempt, hash, by), fmt.Sprintf("send %d%s take", n, hash),
-		fmt.Sprintf("extend %d#%d hold=20s", n, attempt), fmt.Sprintf("floor %d", rnd.Int64N(r.signer.Next+3)*rnd.Int64N(2)), "status",
+		fmt.Sprintf("extend %d#%d hold=20s", n, attempt), fmt.Sprintf("floor %d", rnd.Int64N(r.signer.Next+3)*rnd.Int64N(2)), "status", "status",
 	}
 	if _, live := r.signer.Find(n); live { // of others the attempt depends on the number of plans
 		lines = append(lines, fmt.Sprintf("repair %d", n), fmt.Sprintf("repair %d id=%d", n, 6+rnd.IntN(3)))

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,11 +13,14 @@ import (
 // read answers status and list from the store, without ownership.
 func (s *Service) read(ctx context.Context, q *nonce.Request, r *nonce.Result) (err error) {
 	*r = nonce.Result{}
-	if q.Kind == nonce.KindStatus {
+	switch q.Kind {
+	case nonce.KindStatus:
 		r.Summary, err = s.summary(ctx, q.Signer)
 		return err
+	case nonce.KindList:
+		return s.readList(ctx, q, r)
 	}
-	return s.readList(ctx, q, r)
+	return fmt.Errorf("%w: a %s is not read", nonce.ErrInternal, q.Kind)
 }
 
 // endRead ends a task that was read, or could not be.
