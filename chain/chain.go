@@ -29,7 +29,7 @@
 // known of one), start.go (where new ones begin), heads.go and counts.go (how far they are), watch.go
 // (what is open), sighting.go (what nodes show), outside.go (nonces that their holders did not use),
 // trouble.go (what keeps a nonce from being mined), recall.go (for lists), events.go, chains.go
-// (several chains) and watchlist.go (what the store lists).
+// (several chains), tell.go (what clients are told) and watchlist.go (what the store lists).
 package chain
 
 import (

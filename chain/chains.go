@@ -3,18 +3,24 @@ package chain
 import (
 	"context"
 	"hash/maphash"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"noncegate/nonce"
 	"noncegate/wire"
 )
 
-// Chains are all chains of a gateway. It implements nonce.Chain. All but latest is never
+// Chains are all chains of a gateway. It implements nonce.Chain. All but latest and seldom is never
 // changed after Serve.
 type Chains struct {
+	cfg    ChainsConfig
+	log    *slog.Logger
+	seldom rate.Sometimes // about signers of other chains
 	byID   map[string]*Tracker
 	list   []*Tracker
 	svc    Service
@@ -22,8 +28,11 @@ type Chains struct {
 }
 
 // NewChains puts trackers together, each of another chain.
-func NewChains(list []*Tracker) *Chains {
-	c := &Chains{byID: make(map[string]*Tracker, len(list)), list: list}
+func NewChains(list []*Tracker, cfg ChainsConfig, log *slog.Logger) *Chains {
+	c := &Chains{
+		cfg: cfg, log: log.With("component", "chain"), byID: make(map[string]*Tracker, len(list)), list: list,
+		seldom: rate.Sometimes{First: 3, Interval: time.Minute},
+	}
 	for _, t := range list {
 		c.byID[t.chain.ID()] = t
 	}
@@ -100,12 +109,13 @@ func (c *Chains) Ready(name string, wait time.Duration, done func()) bool {
 	return c.ready(name, false, wait, done)
 }
 
-// Anew is Ready for a repair: nodes are asked now also of a signer that was used, and for what they
-// have of its lowest open nonce.
-func (c *Chains) Anew(name string, wait time.Duration, done func()) bool {
-	return c.ready(name, true, wait, done)
+// Await implements nonce.Chain. What goes to another node waits there.
+func (c *Chains) Await(q *nonce.Request, heard func()) bool {
+	return !c.svc.Elsewhere(q.Signer) && !c.ready(q.Signer, q.Kind == nonce.KindRepair, c.cfg.Wait, heard)
 }
 
+// ready is Ready. For a repair nodes are asked anew: now, also of a signer that was used, and for what
+// they have of its lowest open nonce.
 func (c *Chains) ready(name string, anew bool, wait time.Duration, done func()) bool {
 	if !anew && c.latest.goesOn(name) {
 		return true
@@ -146,36 +156,6 @@ func (l *latest) goesOn(name string) bool {
 }
 
 func (l *latest) add(s *signer) { l[s.hash%uint64(len(l))].Store(s) }
-
-// Configured reports whether the chain of a signer is one of these.
-func (c *Chains) Configured(name string) bool {
-	t, _ := c.find(name)
-	return t != nil
-}
-
-// Found reports whether this node has looked, as the owner of a signer, what keeps its lowest open
-// nonce from being mined, so that State says it. A new owner has not, for as long as it takes; the
-// store has what the owner before it found.
-func (c *Chains) Found(name string) bool {
-	s := c.known(name)
-	if s == nil || !s.owned.Load() {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gap != nil {
-		return s.gapTold
-	}
-	return s.trouble.Kind != nonce.WatchAsIs || s.known && s.next.Load() > 0 && s.next.Load() <= s.mined
-}
-
-// Adopt takes over what the store lists of a signer, as long as this node, its owner now, has not
-// looked itself.
-func (c *Chains) Adopt(name string, as nonce.Watch) {
-	if s := c.known(name); s != nil {
-		s.t.report(s, s.adopt(&nonce.WatchEntry{Signer: name, Watch: as}))
-	}
-}
 
 // shownFor is how long a signer that this node does not own is looked at after LookAt.
 const shownFor = time.Minute
@@ -288,19 +268,4 @@ func (c *Chains) Version(name string) int64 {
 		return s.version.Load()
 	}
 	return 0
-}
-
-// OfferFor is what a nonce's transaction pays, as far as the nodes have shown it.
-func (c *Chains) OfferFor(name string, n int64) (o Offer, ok bool) {
-	s := c.known(name)
-	if s == nil {
-		return o, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.notes[n]
-	if k == nil || k.offer == (Offer{}) {
-		return o, false
-	}
-	return k.offer, true
 }

@@ -2,8 +2,37 @@ package chain
 
 import (
 	"cmp"
+	"context"
 	"path"
 	"time"
+
+	"noncegate/nonce"
+)
+
+// ChainsConfig are the settings of Chains, and what they ask beside the service.
+type ChainsConfig struct {
+	// Wait is how long a request waits for the first word of its signer's chain. Longer serves more
+	// first requests of signers whose nodes are slow, and refuses later when they are away.
+	Wait time.Duration
+	// Others says what becomes of allocations for the signers of chains that are not configured.
+	Others Others
+	// Store lists what owners have found.
+	Store interface {
+		Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error)
+		List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error)
+	}
+	// Ask asks the node that owns the signer of a status or list what its chain says. nil: there are no
+	// other nodes.
+	Ask func(node, url string, q nonce.Request) (*nonce.ChainSaid, error)
+}
+
+// Others is what becomes of a chain that is not configured.
+type Others string
+
+// The values of Others. Every other one, such as "allow": such signers are served.
+const (
+	OthersRefused Others = "refuse"
+	OthersWarned  Others = "warn" // they are served, and the log says so
 )
 
 // Config are the settings of a Tracker, which the settings of the gateway bound. Zero means the

@@ -154,10 +154,12 @@ type fakeService struct {
 	away bool // lists are refused
 	asks int  // lists, those refused too
 
-	chains *Chains
-	listed []nonce.WatchEntry
-	next   int64    // of all signers
-	tended []string // signers, one after the other
+	owner     string // the node that owns all signers; "": this one
+	ownerAway bool
+	chains    *Chains
+	listed    []nonce.WatchEntry
+	next      int64    // of all signers
+	tended    []string // signers, one after the other
 }
 
 // lists takes how often lists were asked for so far.
@@ -231,6 +233,48 @@ func (s *fakeService) Tend(_ context.Context, signer string) error {
 
 func (*fakeService) WorkerIndex(string) int { return 0 }
 
+// OwnerOf is another node where the test says so.
+func (s *fakeService) OwnerOf(string) (node, url string, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner, "", s.owner == ""
+}
+
+func (s *fakeService) Elsewhere(string) bool { _, _, mine := s.OwnerOf(""); return !mine }
+
+// ask is what the other node says, unless it is away.
+func (s *fakeService) ask(node, _ string, _ nonce.Request) (*nonce.ChainSaid, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ownerAway {
+		return nil, nonce.ErrPeerAway
+	}
+	said := []nonce.ChainWord{{Nonce: 7, Attempt: 1, Word: "said by " + node}}
+	return &nonce.ChainSaid{State: &nonce.ChainState{Mined: 77}, Words: said}, nil
+}
+
+// Signers and List are what the store has.
+func (s *fakeService) Signers(context.Context, nonce.SignersQuery) (list []nonce.SignerFigures, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.listed {
+		list = append(list, nonce.SignerFigures{Signer: e.Signer, Watch: e.Watch})
+	}
+	return list, nil
+}
+
+// stored are the rows of the store.
+func (s *fakeService) stored() []nonce.Row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows
+}
+
+func (s *fakeService) List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error) {
+	r, err := s.Do(ctx, &nonce.Request{Kind: nonce.KindList, List: q})
+	return r.Page, err
+}
+
 // fakeSink keeps events.
 type fakeSink struct {
 	mu     sync.Mutex
@@ -265,7 +309,8 @@ func inWorld(t *testing.T, cfg Config, f func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, chain: newFakeChain(), svc: new(fakeService), sink: new(fakeSink), reg: prometheus.NewRegistry(), number: 99,
 			waited: make(chan time.Duration, 10)}
-		w.chains = NewChains([]*Tracker{New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))})
+		w.chains = NewChains([]*Tracker{New(w.chain, cfg, w.reg, slog.New(slog.DiscardHandler))},
+			ChainsConfig{Wait: time.Second, Store: w.svc, Ask: w.svc.ask}, slog.New(slog.DiscardHandler))
 		w.svc.chains = w.chains
 		w.chains.Serve(w.svc, w.sink)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -26,7 +26,11 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-var names = map[string]string{"alice": alice, "bob": bob}
+func repairOf(signer string) *nonce.Request {
+	return &nonce.Request{Kind: nonce.KindRepair, Signer: signer}
+}
+
+var names = map[string]string{"alice": alice, "bob": bob, "eve": "eip155:9:0xee"} // of another chain
 
 // step does what one line says, and returns what is shown below it.
 func (w *world) step(command string, args []string) []string {
@@ -48,6 +52,10 @@ func (w *world) step(command string, args []string) []string {
 		w.svc.mu.Lock()
 		defer w.svc.mu.Unlock()
 		w.svc.err = map[string]error{"refused": nonce.ErrBusy}[args[0]]
+	case "owner":
+		w.svc.mu.Lock()
+		defer w.svc.mu.Unlock()
+		w.svc.owner, w.svc.ownerAway = strings.TrimPrefix(args[0], "here"), len(args) > 1
 	case "lists":
 		w.svc.refuseLists(args[0] == "refused")
 	case "listed":
@@ -97,15 +105,18 @@ func (w *world) show(command string, args []string) (shown []string) {
 		w.after(0)
 	case "anew": // waits for it, as a repair does
 		done := make(chan struct{})
-		if !w.chains.Anew(names[args[0]], time.Second, func() { close(done) }) {
+		if w.chains.Await(repairOf(names[args[0]]), func() { close(done) }) {
 			<-done
 		}
 		s := w.chains.Signer(names[args[0]])
 		v := s.View(number(w.t, args[1]))
 		return []string{fmt.Sprintf("mined %d ahead %d%s", v.Mined, v.Ahead, flagged(" old", s.RepairOld()))}
 	case "offer":
-		o, _ := w.chains.OfferFor(names[args[0]], number(w.t, args[1]))
-		return []string{"gas price " + o.GasPrice}
+		r := nonce.Result{Nonces: []int64{number(w.t, args[1])}}
+		if w.chains.Tell(repairOf(names[args[0]]), &r); r.Offer == nil {
+			return []string{"gas price"}
+		}
+		return []string{"gas price " + r.Offer.GasPrice}
 	case "waited":
 		for len(w.waited) > 0 {
 			shown = append(shown, (<-w.waited).String())
@@ -119,12 +130,14 @@ func (w *world) show(command string, args []string) (shown []string) {
 		return w.show("state", args)
 	case "adopt":
 		w.list(args)
-		w.chains.Adopt(names[args[0]], w.svc.listed[0].Watch)
+		w.chains.adopt(names[args[0]], w.svc.listed[0].Watch)
 		w.svc.listed = nil // the node's own reading of the list comes too late
 		return w.show("state", args)
+	case "tell", "tell-node":
+		return w.tell(names[args[0]], number(w.t, args[1]), command == "tell-node")
 	case "since":
 		st, _ := w.chains.State(names[args[0]])
-		return []string{time.Since(st.Trouble.Since).Round(time.Second).String() + flagged(" by its own look", w.chains.Found(names[args[0]]))}
+		return []string{time.Since(st.Trouble.Since).Round(time.Second).String() + flagged(" by its own look", w.chains.found(names[args[0]]))}
 	case "state":
 		st, _ := w.chains.State(names[args[0]])
 		if st.Stopped {
@@ -171,6 +184,29 @@ func (w *world) show(command string, args []string) (shown []string) {
 	return shown
 }
 
+// tell is what a client, or another node, is told with a status and with a list.
+func (w *world) tell(signer string, next int64, node bool) (shown []string) {
+	status := nonce.Result{Summary: nonce.Summary{Next: next}}
+	w.chains.Tell(&nonce.Request{Kind: nonce.KindStatus, Signer: signer, ChainOnly: node}, &status)
+	if status.Err != nil {
+		return []string{status.Err.Error()}
+	}
+	list := nonce.Result{Page: nonce.ListPage{Rows: w.svc.stored()}}
+	w.chains.Tell(&nonce.Request{Kind: nonce.KindList, Signer: signer, ChainOnly: node}, &list)
+	line := "nothing"
+	if st := status.Said.State; st != nil {
+		line = fmt.Sprint("mined ", st.Mined)
+		if g := st.Trouble; g != nil {
+			line += fmt.Sprintf(", %s %d blocks %d", g.Kind, g.Nonce, g.Blocked)
+		}
+	}
+	shown = append(shown, line+flagged(" partial", status.Said.Partial))
+	for _, word := range list.Said.Words {
+		shown = append(shown, fmt.Sprintf("%d/%d %s%s", word.Nonce, word.Attempt, word.Word, flagged(" partial", list.Said.Partial)))
+	}
+	return shown
+}
+
 // ask plans one op of a signer by the rules, and does what a commit of the plan does: the store has its
 // rows, and the tracker is told. next is the cursor of a signer that has no row yet.
 func (w *world) ask(signer string, next int64, line string) string {
@@ -185,7 +221,7 @@ func (w *world) ask(signer string, next int64, line string) string {
 	op := noncetest.Parse(w.t, line)
 	op.Signer = signer
 	if op.Kind == nonce.KindRepair {
-		w.chains.Anew(signer, time.Second, func() {})
+		w.chains.Await(repairOf(signer), func() {})
 		w.after(0)
 	}
 	now := time.Now().UnixMilli()

@@ -24,6 +24,10 @@ type Service interface {
 	// Tend has this node own a signer of one of its shards, and the store list it as its chain
 	// says now.
 	Tend(ctx context.Context, signer string) error
+	// OwnerOf is the node that owns a signer as this one sees it: this one, or another and its URL; "": none.
+	OwnerOf(signer string) (node, url string, mine bool)
+	// Elsewhere reports whether a request for the signer goes to another node.
+	Elsewhere(signer string) bool
 }
 
 // Tracker keeps, in memory only, what one chain says of the signers that this node

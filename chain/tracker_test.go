@@ -102,7 +102,7 @@ func TestReadsAskNothingAndRememberNothing(t *testing.T) {
 				t.Error("a state of what nobody asked about")
 			}
 			w.chains.Words(numbered(i), make([]nonce.Row, 1))
-			w.chains.OfferFor(numbered(i), 0)
+			w.chains.offer(numbered(i), 0)
 			w.chains.Signer(numbered(i)) // as a status does
 		}
 		w.after(time.Second)

@@ -5,12 +5,25 @@ import (
 	"time"
 )
 
-// Chain is what a service asks about blockchains. Its methods are called while plans
-// are made: they must not block, nor call the service. See package chain.
+// Chain is all that the rest of a gateway asks about blockchains; where none is configured, it is nil.
+// A service asks for Signer, while it makes plans; what takes requests asks for the others. All but Tell
+// must not block, nor wait for the service. Package chain has it.
 type Chain interface {
 	// Signer returns what is known of a signer of a chain, nil if no chain is
 	// configured for it. It may be kept for as long as the signer is.
 	Signer(signer string) ChainSigner
+	// Refuses is the rule by which nothing is handed out to a signer, as its chain is none of those
+	// that are configured; "": nothing is against it.
+	Refuses(signer string) string
+	// Await reports whether a request for which Request.NeedsChain holds has to wait for what its chain
+	// says. Then heard is called, by another goroutine, when the chain has spoken or the wait for it is
+	// over. If it need not wait, heard is never called. The request is not kept.
+	Await(q *Request, heard func()) (waits bool)
+	// Tell adds to the result of a request of a kind WithChain that has not failed what the chain says:
+	// Said to a status or list, Offer to a repair that has none. Of a read the owner of the signer is asked,
+	// which may take as long as a request that is forwarded; of a repair it does not block. Where a node
+	// asks this one as the owner (Request.ChainOnly), and it is not, Err says so.
+	Tell(q *Request, r *Result)
 }
 
 // ChainSigner is one signer as its chain sees it. All of it is soft: it is asked for

@@ -29,6 +29,8 @@ var kinds = [...]struct {
 	ofNonce bool
 	// withID: it may have a request id, which stands for what it handed out.
 	withID bool
+	// withChain: what the signer's chain says belongs to its result.
+	withChain bool
 	// event is what it causes as a rule; 0: none.
 	event EventType
 	// begins: a signer that is not there yet begins by it. needsChain: it needs the first word of
@@ -39,11 +41,12 @@ var kinds = [...]struct {
 	KindMarkUsed:       {name: "mark_used", ofNonce: true, event: EventUsed},
 	KindMarkRecyclable: {name: "mark_recyclable", ofNonce: true, event: EventReleased},
 	KindSetFloor:       {name: "floor", event: EventFloor, begins: always},
-	KindStatus:         {name: "status", reads: true},
-	KindList:           {name: "list", reads: true},
+	KindStatus:         {name: "status", reads: true, withChain: true},
+	KindList:           {name: "list", reads: true, withChain: true},
 	KindExtend:         {name: "extend", ofNonce: true, event: EventExtended},
 	KindMarkSigned:     {name: "mark_signed", ofNonce: true, event: EventSigned, begins: takes, needsChain: always},
-	KindRepair:         {name: "repair", ofNonce: true, withID: true, event: EventAllocated, begins: always, needsChain: always},
+	KindRepair: {name: "repair", ofNonce: true, withID: true, withChain: true, event: EventAllocated,
+		begins: always, needsChain: always},
 }
 
 func always(*Request) bool { return true }
@@ -82,6 +85,9 @@ func (k Kind) OfNonce() bool { return kinds[k].ofNonce }
 
 // WithRequestID reports whether they may have a request id.
 func (k Kind) WithRequestID() bool { return kinds[k].withID }
+
+// WithChain reports whether what the signer's chain says belongs to their results.
+func (k Kind) WithChain() bool { return kinds[k].withChain }
 
 // Event is what they cause as a rule; 0: nothing.
 func (k Kind) Event() EventType { return kinds[k].event }

@@ -1,6 +1,10 @@
 package nonce
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Result is what came of a Request: a plain value. With an Err all else is zero.
 type Result struct {
@@ -62,12 +66,11 @@ type ChainWord struct {
 
 // Word is the word for a nonce with its attempt, "" for none.
 func (s *ChainSaid) Word(n, attempt int64) string {
-	for i := range s.Words {
-		if w := &s.Words[i]; w.Nonce == n && w.Attempt == attempt {
-			return w.Word
-		}
+	i, ok := slices.BinarySearchFunc(s.Words, n, func(w ChainWord, n int64) int { return cmp.Compare(w.Nonce, n) })
+	if !ok || s.Words[i].Attempt != attempt {
+		return ""
 	}
-	return ""
+	return s.Words[i].Word
 }
 
 // ChainState is what a chain says of a signer.

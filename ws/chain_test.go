@@ -25,15 +25,15 @@ type fakeChain struct {
 	status  *nonce.ChainState
 	words   map[int64]string
 	offer   *nonce.Offer
-	patient bool     // who asks first waits until the test answers; else the wait is over at once
-	waiting []func() // who waits
-	asked   int      // how often ready was asked
+	only    string        // the chain besides which no other of Ethereum's is configured; "": all are
+	patient bool          // requests wait until the test answers; else the wait is over at once
+	wait    time.Duration // after which the wait is over; 0: never
+	waiting []func()      // of those that wait, or have waited
 }
 
 func withChain(f *fakeChain) func(*setup) {
 	return func(s *setup) {
-		s.Service.Chain = f
-		s.ws.ChainReady, s.ws.ChainStatus, s.ws.ChainStates, s.ws.ChainOffer = f.ready, f.stateOf, f.wordsOf, f.offerOf
+		s.Service.Chain, s.ws.Chain = f, f
 	}
 }
 
@@ -63,22 +63,57 @@ func (f *fakeChain) waits() int {
 	return len(f.waiting)
 }
 
-func (f *fakeChain) ready(signer string, _ bool, done func()) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked++
-	switch {
-	case !strings.HasPrefix(signer, ofChain) || f.view.Known:
-		return true
-	case f.patient:
-		f.waiting = append(f.waiting, done)
-	default:
-		go done()
+// Refuses, Await, Tell and Signer implement nonce.Chain.
+func (f *fakeChain) Refuses(signer string) string {
+	if f.only != "" && strings.HasPrefix(signer, "eip155:") && !strings.HasPrefix(signer, f.only+":") {
+		return "there is only " + f.only
 	}
-	return false
+	return ""
 }
 
-// Signer implements nonce.Chain.
+func (f *fakeChain) Await(q *nonce.Request, heard func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case !strings.HasPrefix(q.Signer, ofChain) || f.view.Known:
+		return false
+	case f.patient:
+		f.waiting = append(f.waiting, heard)
+		if f.wait > 0 {
+			time.AfterFunc(f.wait, heard)
+		}
+	default:
+		go heard()
+	}
+	return true
+}
+
+func (f *fakeChain) Tell(q *nonce.Request, r *nonce.Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case q.Kind == nonce.KindRepair:
+		r.Offer = f.offer
+	case !strings.HasPrefix(q.Signer, ofChain):
+	case q.Kind == nonce.KindStatus:
+		if f.view.Known {
+			r.Said = &nonce.ChainSaid{State: f.status}
+		}
+	default:
+		r.Said = f.said(r.Page.Rows)
+	}
+}
+
+func (f *fakeChain) said(rows []nonce.Row) *nonce.ChainSaid {
+	said := new(nonce.ChainSaid)
+	for _, row := range rows {
+		if word := f.words[row.Nonce]; word != "" {
+			said.Words = append(said.Words, nonce.ChainWord{Nonce: row.Nonce, Attempt: row.Attempt, Word: word})
+		}
+	}
+	return said
+}
+
 func (f *fakeChain) Signer(signer string) nonce.ChainSigner {
 	if !strings.HasPrefix(signer, ofChain) {
 		return nil
@@ -101,34 +136,6 @@ func (f *fakeChain) View(int64) nonce.ChainView {
 func (f *fakeChain) Unseen(int64, int64) bool { return false }
 func (f *fakeChain) Committed([]nonce.Event)  {}
 func (f *fakeChain) Owned(bool)               {}
-
-func (f *fakeChain) stateOf(_ context.Context, signer string, _ int64) *nonce.ChainState {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !strings.HasPrefix(signer, ofChain) || !f.view.Known {
-		return nil
-	}
-	return f.status
-}
-
-func (f *fakeChain) wordsOf(signer string, rows []nonce.Row) []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !strings.HasPrefix(signer, ofChain) {
-		return nil
-	}
-	words := make([]string, len(rows))
-	for i := range rows {
-		words[i] = f.words[rows[i].Nonce]
-	}
-	return words
-}
-
-func (f *fakeChain) offerOf(string, int64) *nonce.Offer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.offer
-}
 
 // says carries out a directive of a transcript about the chain.
 func (f *fakeChain) says(words []string) error {
@@ -205,8 +212,7 @@ const (
 // patientChain is one whose first word a test awaits.
 func patientChain() (*fakeChain, func(*setup)) {
 	f := &fakeChain{patient: true}
-	chain := withChain(f)
-	return f, func(s *setup) { chain(s); s.ws.ChainWait = patience }
+	return f, withChain(f)
 }
 
 // awaitWaits returns when n requests wait for the chain.
@@ -217,8 +223,8 @@ func (f *fakeChain) awaitWaits(t testing.TB, n int) {
 
 // A request that is used again must not be decided by the wait of the one before.
 func TestALateWordOfTheChainDecidesNothingElse(t *testing.T) {
-	chain := &fakeChain{patient: true}
-	g := startGateway(t, withChain(chain), withLocks(newLocksmith()), func(s *setup) { s.ws.ChainWait = time.Millisecond })
+	chain := &fakeChain{patient: true, wait: time.Millisecond}
+	g := startGateway(t, withChain(chain), withLocks(newLocksmith()))
 	c := g.dial()
 	for range 50 {
 		c.askRefused("1", "nonce_allocate", `["`+account+`"]`, "unavailable")

@@ -96,32 +96,11 @@ type Config struct {
 	// GuardCalls guards the calls of clients that name no guard, by what they ask
 	// for, and bounds how long; 0: they are not guarded.
 	GuardCalls time.Duration
-	// OtherChain says why the signer of an allocation is refused for its chain, "" where it
-	// is not. It is called from many goroutines. nil: none is.
-	OtherChain func(signer string) string
+	// Chain is asked what blockchains say of signers. nil: no chain is configured.
+	Chain nonce.Chain
 	// ExampleChain is the chain that a client is told of who names an address without one,
 	// such as eip155:10. "": Ethereum's own.
 	ExampleChain string
-	// ChainReady reports whether the chain of a signer has said how far its account is,
-	// or none is asked about it; with anew, it is asked again. Else done is called once, by another goroutine, when it
-	// has: until then, for ChainWait at most, the request waits in line. It must not
-	// block, and keep done only if it returns false. nil: no chain is asked.
-	ChainReady func(signer string, anew bool, done func()) (ready bool)
-	// ChainWait bounds that wait; 0: 2s. Longer serves more first requests of signers
-	// whose nodes are slow, and refuses later when they are away.
-	ChainWait time.Duration
-	// ChainStatus is what a chain says of a signer, nil for nothing; next is its cursor.
-	// ChainStates are the words for what it says of each of some rows, in their order;
-	// ChainOffer is what a nonce's transaction pays, nil if that is not known. They are soft
-	// state, and must not block. nil, for each of them: no chain is asked.
-	// ChainAsk is for a status or list that was read, and whose signer's owner has to be asked first what
-	// its chain says: it returns what does that, which may block for as long as a forwarded request
-	// takes, and is run by a goroutine of its own. It sets r.Said. nil: nobody is to
-	// be asked.
-	ChainAsk    func(q *nonce.Request, r *nonce.Result) func()
-	ChainStatus func(ctx context.Context, signer string, next int64) *nonce.ChainState
-	ChainStates func(signer string, rows []nonce.Row) []string
-	ChainOffer  func(signer string, n int64) *nonce.Offer
 
 	// Met is told the name of the principal of each client that is let in. It must not
 	// block. nil: nobody wants to know.
@@ -135,7 +114,6 @@ type Config struct {
 
 // setDefaults sets what follows from other settings.
 func (c *Config) setDefaults() {
-	c.ChainWait = cmp.Or(c.ChainWait, defaultChainWait)
 	c.MaxReceiveBytes = cmp.Or(c.MaxReceiveBytes, 64<<20)
 	c.Origins.Addresses = c.Auth == nil
 }
@@ -160,8 +138,6 @@ func (c *Config) validate() error {
 	case c.Writer.Marks.Max < largeReplyBytes+maxIDBytes:
 		return fmt.Errorf("a cap of %d bytes for a connection is below %d, what a single reply may need",
 			c.Writer.Marks.Max, largeReplyBytes+maxIDBytes)
-	case c.ChainWait < 0:
-		return errors.New("the wait for a chain must not be below 0")
 	case c.FirstTimeout < 0 || c.MessageTimeout < 0 || c.IdleTimeout < 0:
 		return errors.New("the timeouts of a first message, of a message and of an idle connection must not be below 0")
 	case c.Info == nil:

@@ -23,8 +23,8 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
 		return err
 	}
-	if other := c.srv.cfg.OtherChain; other != nil {
-		if why := other(r.op.Signer); why != "" {
+	if chain := c.srv.cfg.Chain; chain != nil {
+		if why := chain.Refuses(r.op.Signer); why != "" {
 			return invalidParams("signer", why)
 		}
 	}

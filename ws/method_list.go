@@ -1,6 +1,8 @@
 package ws
 
 import (
+	"cmp"
+
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/nonce"
@@ -60,20 +62,8 @@ const maxPrincipal = 128
 // listResult is a page, of which as much is sent as there is room for: rows can be wider than what
 // is reserved for each.
 func (c *conn) listResult(op *op) *wire.ListResult {
-	page := &op.Page
-	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows))}
-	var words []string
-	if said := op.Said; said != nil {
-		words, r.Partial = make([]string, len(page.Rows)), said.Partial
-		for i := range page.Rows {
-			words[i] = said.Word(page.Rows[i].Nonce, page.Rows[i].Attempt)
-		}
-	} else if ask := c.srv.cfg.ChainStates; ask != nil {
-		words = ask(op.Signer, page.Rows)
-	}
-	if op.ChainOnly {
-		return wordsResult(page.Rows, words)
-	}
+	page, said := &op.Page, cmp.Or(op.Said, new(nonce.ChainSaid))
+	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(page.Rows)), Partial: said.Partial}
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		a := allocationOf(row)
@@ -90,24 +80,11 @@ func (c *conn) listResult(op *op) *wire.ListResult {
 		default:
 			a.Holder = clipTo(op.Holders[row.Holder], 2*maxPrincipal)
 		}
-		if i < len(words) {
-			a.Chain = clipTo(words[i], maxWord)
-		}
+		a.Chain = clipTo(said.Word(row.Nonce, row.Attempt), maxWord)
 		r.Allocations = append(r.Allocations, a)
 	}
 	if page.NextFrom >= 0 {
 		r.NextFrom = &page.NextFrom
-	}
-	return r
-}
-
-// wordsResult is what a chain says of nonces, for another node.
-func wordsResult(rows []nonce.Row, words []string) *wire.ListResult {
-	r := &wire.ListResult{Allocations: make([]wire.Allocation, 0, len(words))}
-	for i, word := range words {
-		if word != "" {
-			r.Allocations = append(r.Allocations, wire.Allocation{Nonce: rows[i].Nonce, Attempt: rows[i].Attempt, Chain: clipTo(word, maxWord)})
-		}
 	}
 	return r
 }

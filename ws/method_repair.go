@@ -14,7 +14,7 @@ var repairMethod = method{
 	name: wire.MethodRepair, right: access.RightRepair, level: audit.Refusals,
 	prepare: by((*conn).repair),
 	size:    largeReply,
-	reply:   func(c *conn, op *op) any { return c.repairResult(op) },
+	reply:   func(_ *conn, op *op) any { return repairResult(op) },
 	audited: auditRepaired,
 }
 
@@ -32,7 +32,7 @@ func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
 // maxQuantity bounds a fee: 256 bits in hexadecimal digits.
 const maxQuantity = 66
 
-func (c *conn) repairResult(op *op) *wire.RepairResult {
+func repairResult(op *op) *wire.RepairResult {
 	r := &wire.RepairResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
@@ -43,11 +43,7 @@ func (c *conn) repairResult(op *op) *wire.RepairResult {
 	if newest != "" && r.TxHashes == nil {
 		r.TxHashes = []string{newest}
 	}
-	offer := op.Offer
-	if ask := c.srv.cfg.ChainOffer; offer == nil && ask != nil {
-		offer = ask(op.Signer, op.Nonces[0])
-	}
-	if offer != nil {
+	if offer := op.Offer; offer != nil {
 		quantity := func(s string) string { return clipTo(s, maxQuantity) }
 		r.Offer = &wire.Offer{
 			GasPrice: quantity(offer.GasPrice), MaxFeePerGas: quantity(offer.MaxFeePerGas),

@@ -13,7 +13,7 @@ var statusMethod = method{
 	name: wire.MethodStatus, right: access.RightRead, level: audit.All,
 	prepare: by((*conn).status),
 	size:    mediumReply,
-	reply:   func(c *conn, op *op) any { return c.statusResult(op) },
+	reply:   func(_ *conn, op *op) any { return statusResult(op) },
 }
 
 func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
@@ -21,7 +21,7 @@ func (c *conn) status(r *request, p wire.StatusParams) *wire.Error {
 	return c.setSigner(&r.op, p.Signer)
 }
 
-func (c *conn) statusResult(op *op) *wire.StatusResult {
+func statusResult(op *op) *wire.StatusResult {
 	s := &op.Summary
 	r := &wire.StatusResult{
 		Signer: op.Signer, Next: s.Next, Floor: s.Floor,
@@ -40,8 +40,6 @@ func (c *conn) statusResult(op *op) *wire.StatusResult {
 	}
 	if said := op.Said; said != nil {
 		r.Chain = chainStatus(said.State, said.Partial)
-	} else if ask := c.srv.cfg.ChainStatus; ask != nil {
-		r.Chain = chainStatus(ask(c.srv.life, op.Signer, s.Next), false)
 	}
 	return r
 }

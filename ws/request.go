@@ -44,7 +44,7 @@ type request struct {
 
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
 	undecided int         // what it waits for in line: its lock, its chain; guarded by lines.mu
-	asks      bool        // its signer's owner may have to be asked what its chain says; it counts in Server.lined
+	tells     bool        // what its signer's chain says is to be added to its result; it counts in Server.lined
 	unless    *wire.Error // the answer unless its request id is known, once the lock was refused
 
 	took reservation
@@ -162,7 +162,7 @@ func (r *request) start() {
 // submit hands an admitted request to the service. If that panics the request ends here,
 // unless it has ended already: then it may be somebody else's by now.
 func (r *request) submit() {
-	if r.asks = r.conn.srv.cfg.ChainAsk != nil && r.op.Kind.Reads(); r.asks {
+	if r.tells = r.conn.srv.cfg.Chain != nil && r.op.Kind.WithChain(); r.tells {
 		r.conn.srv.lined.Add(1)
 	}
 	done, submitted := r.done, false
@@ -194,8 +194,8 @@ func (r *request) abandon() {
 // Done implements nonce.Completion.
 func (r *request) Done(res *nonce.Result) nonce.Waker {
 	r.done.Add(1)
-	if r.asks && r.askChain() {
-		return nil // it is answered when the owner has been asked
+	if r.tells && r.tellChain() {
+		return nil // it is answered when the chain was asked
 	}
 	if r.unless != nil && errors.Is(res.Err, nonce.ErrNotFound) {
 		r.fail(r.unless)
@@ -206,24 +206,20 @@ func (r *request) Done(res *nonce.Result) nonce.Waker {
 	return r.finish()
 }
 
-// askChain has the owner of the signer asked what its chain says, where that is another node, or has
-// not found out yet: by a goroutine, of which there are at most as many as requests in flight. false:
-// there is nothing to ask.
-func (r *request) askChain() bool {
+// tellChain has what the signer's chain says added to the result, for which another node may have to be
+// asked: by a goroutine, of which there are at most as many as requests in flight. false: the request
+// has failed.
+func (r *request) tellChain() bool {
 	c := r.conn
-	var asks func()
-	if r.asks = false; r.op.Err == nil {
-		asks = c.srv.cfg.ChainAsk(&r.op.Request, &r.op.Result)
-	}
-	if asks == nil {
+	if r.tells = false; r.op.Err != nil {
 		c.srv.lined.Done()
 		return false
 	}
 	go func() {
 		defer c.srv.lined.Done()
-		defer c.recovered("asking the owner of a signer")
+		defer c.recovered("asking what a chain says of a signer")
 		defer r.conclude()
-		asks()
+		c.srv.cfg.Chain.Tell(&r.op.Request, &r.op.Result)
 	}()
 	return true
 }

@@ -64,7 +64,7 @@ type Server struct {
 	life      context.Context // ends with Stop
 	endOfLife context.CancelFunc
 	pinger    sync.WaitGroup
-	lined     sync.WaitGroup // the lines of all connections, the calls of Rooms, and reads that may ask the owner of their signer
+	lined     sync.WaitGroup // the lines of all connections, the calls of Rooms, and requests that ask a chain for their results
 
 	sights    context.Context // ends when nobody waits for a chain any more; of life
 	endSights context.CancelFunc

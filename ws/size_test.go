@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,14 +48,13 @@ func widestOps() []*op {
 			HeldUntil: widestTime, RequestID: widestKey, UpdatedAt: widestTime, Holder: 7,
 		})
 	}
+	list.Said = &nonce.ChainSaid{Words: []nonce.ChainWord{{Nonce: widest, Attempt: widest, Word: hostile}}, Partial: true}
 	list.Holders = map[nonce.Principal]string{7: hostile}
 	one := *list
 	one.List.Limit, one.Page.Rows = 1, list.Page.Rows[:1]
 	list.Page.NextFrom = widest
-	words := *list
-	words.ChainOnly = true
 	ops := []*op{
-		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one, &words,
+		&used, &recyclable, &signed, &signedLate, &extend, &repair, list, &one,
 		{Request: nonce.Request{Kind: nonce.KindSetFloor, Signer: widestKey, Floor: widest}, Result: nonce.Result{Floor: widest, Next: widest}},
 		{Request: nonce.Request{Kind: nonce.KindStatus, Signer: widestKey}, Result: nonce.Result{Summary: nonce.Summary{
 			Exists: true, Next: widest, Floor: widest, Version: widest, Held: widest, Released: widest, Consumed: widest, LowestHeld: widest, Unknown: widest,
@@ -126,7 +124,7 @@ func methodOf(k nonce.Kind) *method {
 
 func TestNoReplyExceedsItsReservation(t *testing.T) {
 	id := []byte(`"` + strings.Repeat("i", maxIDBytes-2) + `"`)
-	c := &conn{srv: &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}, cfg: widestChain()}} // which counts the refusals
+	c := &conn{srv: &Server{counters: newCounters(prometheus.NewRegistry()), rejected: func(string, int) {}}} // which counts the refusals
 	for _, op := range widestOps() {
 		m := methodOf(op.Kind)
 		reserved := m.replyBytes(&op.Request) + int64(len(id))
@@ -151,24 +149,12 @@ var widestState = &nonce.ChainState{
 	Trouble: &nonce.Gap{Kind: nonce.WatchDropped, Nonce: widest, Since: widestTime, Status: nonce.Consumed, Attempt: widest, TxHash: widestHash, Blocked: widest},
 }
 
-// widestChain is a chain that says as much as can be said.
-func widestChain() Config {
-	return Config{
-		ChainStatus: func(context.Context, string, int64) *nonce.ChainState { return widestState },
-		ChainStates: func(_ string, rows []nonce.Row) []string {
-			words := make([]string, len(rows))
-			for i := range words {
-				words[i] = hostile
-			}
-			return words
-		},
-	}
-}
-
 func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
-	c := &conn{srv: &Server{cfg: widestChain()}}
-	op := op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}}}
+	c := &conn{srv: new(Server)}
+	op := op{Request: nonce.Request{Kind: nonce.KindList, Signer: widestKey, List: nonce.ListQuery{Limit: 10}},
+		Result: nonce.Result{Said: new(nonce.ChainSaid)}}
 	for n := range int64(10) {
+		op.Said.Words = append(op.Said.Words, nonce.ChainWord{Nonce: n, Attempt: 1, Word: hostile})
 		op.Page.Rows = append(op.Page.Rows, nonce.Row{
 			Nonce: n, Status: nonce.Consumed, Attempt: 1, TxHash: widestHash,
 			Replaced: nonce.TxHashes(strings.Repeat(string(widestHash[:]), nonce.MaxHashes-1)), Reason: nonce.ReasonRefused, RequestID: widestKey,

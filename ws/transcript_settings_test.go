@@ -69,18 +69,13 @@ func (w *world) set(s *setup, name, value string) (err error) {
 		s.locks = w.locks
 	case "chain-wait":
 		w.chain.patient = true
-		s.ws.ChainWait, err = time.ParseDuration(value)
+		w.chain.wait, err = time.ParseDuration(value)
 	case "queue-bytes":
 		marks := &s.ws.Writer.Marks
 		marks.Low, marks.High = 10, 20
 		marks.Max, err = strconv.ParseInt(value, 10, 64)
 	case "other-chains":
-		s.ws.OtherChain = func(signer string) string {
-			if strings.HasPrefix(signer, "eip155:") && !strings.HasPrefix(signer, value+":") {
-				return "there is only " + value
-			}
-			return ""
-		}
+		w.chain.only = value
 	case "audit":
 		if w.auditLevel, err = audit.ParseLevel(value); err != nil {
 			return err

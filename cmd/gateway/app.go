@@ -60,6 +60,7 @@ type app struct {
 	guard           *guard.Guard
 	meets           func(string)                // told whom connections let in; nil: nobody is asked who he is
 	chains          *chain.Chains               // nil: no chain is asked
+	chain           nonce.Chain                 // the same, as the others ask it
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
@@ -286,8 +287,8 @@ func (a *app) openServer(context.Context) (err error) {
 		FirstTimeout: c.FirstMessageTimeout, MessageTimeout: c.MessageTimeout, IdleTimeout: c.IdleTimeout,
 		Info: a.info, AwaitInterest: a.awaitInterest(),
 		Guard: a.guard, GuardCalls: c.SubmitGuardInterval,
-		Met:        a.meets,
-		OtherChain: a.otherChain(), ExampleChain: c.exampleChain(), ChainWait: c.ChainWait,
+		Met:   a.meets,
+		Chain: a.chain, ExampleChain: c.exampleChain(),
 		Writer: writer.Config{
 			Marks: backpressure.Marks{
 				High: c.WriteHighBytes, Low: c.WriteLowBytes, Max: c.WriteMaxBytes, MaxAge: c.SlowAfter + c.WriteTimeout, SlowAfter: c.SlowAfter,
@@ -299,7 +300,6 @@ func (a *app) openServer(context.Context) (err error) {
 			OnDrop: func(r backpressure.DropReason) { a.perf.Dropped(r, 1) }, OnKick: a.perf.Kicked,
 		},
 	}
-	a.chainsOf(&cfg)
 	a.server, err = ws.New(a.service, a.hub, a.encode, cfg, a.perf, a.registry, a.log)
 	if err == nil {
 		a.onStop("connections", a.server.Stop)

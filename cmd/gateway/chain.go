@@ -12,7 +12,6 @@ import (
 	"noncegate/chain/ethereum"
 	"noncegate/chain/ethereum/endpoint"
 	"noncegate/nonce"
-	"noncegate/ws"
 )
 
 // openChains makes what asks the chains of --chain. It asks nothing yet.
@@ -46,7 +45,12 @@ func (a *app) openChains(ctx context.Context) error {
 		}, a.registry, a.log)
 		a.ethereum[l.ID], trackers = client, append(trackers, t)
 	}
-	a.chains = chain.NewChains(trackers)
+	c := chain.ChainsConfig{Wait: a.cfg.ChainWait, Others: chain.Others(a.cfg.OtherChains), Store: a.store}
+	if a.router != nil {
+		c.Ask = a.router.Ask
+	}
+	a.chains = chain.NewChains(trackers, c, a.log)
+	a.chain = a.chains
 	return nil
 }
 
@@ -134,47 +138,4 @@ func (a *app) openEndpoints(context.Context) error {
 	a.background("offering of transactions", endpoint.NewOfferer(a.service, a.store, a.log, all...).Run)
 	a.endpoints, err = endpoint.Handler(a.server, endpoint.Bounds(a.cfg.MaxInflight), all...)
 	return err
-}
-
-// chainOfService is nil without chains: a nil *chain.Chains in the interface would not
-// be.
-func (a *app) chainOfService() nonce.Chain {
-	if a.chains == nil {
-		return nil
-	}
-	return a.chains
-}
-
-// chainsOf is what connections ask of the chains; without any, nothing.
-func (a *app) chainsOf(c *ws.Config) {
-	if a.chains == nil {
-		return
-	}
-	c.ChainAsk, c.ChainStates = a.chainAsk, a.chains.Words
-	c.ChainReady, c.ChainStatus, c.ChainOffer = a.chainReady, a.chainStatus, a.chainOffer
-}
-
-func (a *app) chainReady(signer string, anew bool, done func()) bool {
-	if a.service.Elsewhere(signer) {
-		return true // it goes to another node, which waits
-	}
-	if anew {
-		return a.chains.Anew(signer, a.cfg.ChainWait, done)
-	}
-	return a.chains.Ready(signer, a.cfg.ChainWait, done)
-}
-
-func (a *app) chainStatus(_ context.Context, signer string, next int64) *nonce.ChainState {
-	a.chains.LookAt(signer, next)
-	if st, ok := a.chains.State(signer); ok {
-		return &st
-	}
-	return nil
-}
-
-func (a *app) chainOffer(signer string, n int64) *nonce.Offer {
-	if o, ok := a.chains.OfferFor(signer, n); ok {
-		return &o
-	}
-	return nil
 }

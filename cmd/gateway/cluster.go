@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"noncegate/chain/ethereum/endpoint"
@@ -57,11 +56,9 @@ func (a *app) openLinks(context.Context) error {
 	if a.router == nil {
 		return nil
 	}
-	local := cluster.Local{Service: a.service, Events: a.hub, Hub: a.hub, Check: a.checkForwarded(), Say: a.chainSay}
-	if a.chains != nil {
-		local.Ready, local.ReadyWait, local.Offer = a.chainReady, a.cfg.ChainWait, a.chainOffer
-	}
-	a.router.Serve(a.holder.Incarnation, local)
+	a.router.Serve(a.holder.Incarnation, cluster.Local{
+		Service: a.service, Events: a.hub, Hub: a.hub, Chain: a.chain, MinHold: minHold, MaxHold: a.cfg.MaxHold,
+	})
 	a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
 	a.onStop("links", a.router.Stop)
 	return nil
@@ -71,22 +68,6 @@ func (a *app) openLinks(context.Context) error {
 func (a *app) interest() (everything bool, signers []string) {
 	w := a.hub.Interest()
 	return w.All, w.Signers
-}
-
-// checkForwarded holds what another node sends to the settings of this one, where they may differ.
-func (a *app) checkForwarded() func(*nonce.Request) error {
-	other, longest := a.otherChain(), a.cfg.MaxHold
-	return func(q *nonce.Request) error {
-		if q.Hold != 0 && (q.Hold < minHold || q.Hold > longest) {
-			return &nonce.InvalidError{Field: "holdMs", Rule: fmt.Sprintf("must be %d to %d", minHold.Milliseconds(), longest.Milliseconds())}
-		}
-		if other != nil && q.Kind == nonce.KindAllocate {
-			if why := other(q.Signer); why != "" {
-				return &nonce.InvalidError{Field: "signer", Rule: why}
-			}
-		}
-		return nil
-	}
 }
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.

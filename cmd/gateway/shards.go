@@ -40,7 +40,7 @@ func (a *app) openService(ctx context.Context) error {
 		Mode: nonce.Mode(c.Mode), Workers: c.Workers, QueueCapacity: c.WorkerQueueCapacity, Reject: nonce.Reject(c.WorkerRejectPolicy),
 		LeaseTTL: c.LeaseTTL, MaxSigners: c.MaxSigners, MaxSignerBytes: c.MaxSignerBytes,
 		Rules:  rules.Rules{DefaultHold: c.HoldTTL, MaxLive: c.MaxHolds, NewSigners: nonce.NewSigners(c.NewSigners)},
-		Engine: engine, Chain: a.chainOfService(), Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
+		Engine: engine, Chain: a.chain, Router: a.routerOfService(), OnNodes: a.onNodes, OnHalt: func(error) { halted.Set(true) },
 		MaxHold: c.MaxHold, SweepInterval: c.SweepInterval, RequestRetention: c.RequestRetention, HistoryRetention: c.ConsumedRetention,
 	}, counted, a.hub, a.die, a.log)
 	if err != nil {

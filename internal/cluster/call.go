@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"noncegate/nonce"
 )
@@ -95,10 +95,8 @@ func (c *call) admit() error {
 	if r.door.isClosing() {
 		return nonce.ErrDraining
 	}
-	if check := r.local.Check; check != nil {
-		if err := check(&c.req); err != nil {
-			return err
-		}
+	if err := r.local.check(&c.req); err != nil {
+		return err
 	}
 	var ok bool
 	if c.slot, ok = r.local.Service.Reserve(c.req.Signer, c.req.Principal); !ok {
@@ -110,6 +108,19 @@ func (c *call) admit() error {
 	if c.slot.Events = r.local.Hub.Reserve(r.local.Service.WorkerIndex(c.req.Signer)); !c.slot.Events {
 		c.slot.Cancel()
 		return nonce.ErrEventsBusy
+	}
+	return nil
+}
+
+// check holds a request of another node to the settings of this one, where those may differ.
+func (l *Local) check(q *nonce.Request) error {
+	if q.Hold != 0 && (q.Hold < l.MinHold || q.Hold > l.MaxHold) {
+		return &nonce.InvalidError{Field: "holdMs", Rule: fmt.Sprintf("must be %d to %d", l.MinHold.Milliseconds(), l.MaxHold.Milliseconds())}
+	}
+	if l.Chain != nil && q.Kind == nonce.KindAllocate {
+		if why := l.Chain.Refuses(q.Signer); why != "" {
+			return &nonce.InvalidError{Field: "signer", Rule: why}
+		}
 	}
 	return nil
 }
@@ -149,25 +160,28 @@ func (c *call) Gone() bool { return c.in.gone.Load() }
 
 // Done implements nonce.Completion.
 func (c *call) Done(res *nonce.Result) nonce.Waker {
-	in, local := c.in, &c.in.r.local
+	in, chain := c.in, c.in.r.local.Chain
 	c.ended.Add(1)
 	if c.way != nil {
 		in.paths.leave(c.way)
 	}
 	switch {
 	case res.Err != nil:
-	case c.req.Kind == nonce.KindRepair && local.Offer != nil:
-		res.Offer = local.Offer(c.req.Signer, res.Nonces[0])
-	case c.req.Kind.Reads() && local.Say != nil:
-		say := func() { // at most as many as requests in flight
-			if err := safely(func() error { local.Say(&c.req, res); return nil }); err != nil {
+	case chain == nil && c.req.ChainOnly:
+		res.Said = new(nonce.ChainSaid)
+	case chain == nil:
+	case c.req.Kind == nonce.KindRepair:
+		chain.Tell(&c.req, res)
+	case c.req.Kind.Reads():
+		tell := func() { // at most as many as requests in flight
+			if err := safely(func() error { chain.Tell(&c.req, res); return nil }); err != nil {
 				in.r.log.Error("a read of another node could not be answered", "error", err)
 				*res = nonce.Result{Err: nonce.ErrInternal}
 			}
 			c.answer()
 			in.Wake()
 		}
-		if !c.Gone() && in.r.door.begin(say) {
+		if !c.Gone() && in.r.door.begin(tell) {
 			return nil
 		}
 		*res = nonce.Result{Err: nonce.ErrDraining}
@@ -204,9 +218,9 @@ type line struct{ waiting []*call }
 // behind it. false: it need not wait.
 func (c *call) lineUp() bool {
 	in := c.in
-	if ready := in.r.local.Ready; ready != nil && c.req.NeedsChain() {
+	if chain := in.r.local.Chain; chain != nil && c.req.NeedsChain() {
 		heard := make(chan struct{})
-		if !ready(c.req.Signer, c.req.Kind == nonce.KindRepair, sync.OnceFunc(func() { close(heard) })) {
+		if chain.Await(&c.req, sync.OnceFunc(func() { close(heard) })) {
 			c.heard = heard
 		}
 	}
@@ -226,7 +240,8 @@ func (c *call) lineUp() bool {
 	return true
 }
 
-// moveUp submits those in a line, each when its chain has spoken, its time is over, or nobody waits.
+// moveUp submits those in a line, each when its chain has spoken or was waited for long enough, or when
+// the link has ended.
 func (in *inbound) moveUp(signer string, l *line) {
 	for {
 		in.lines.mu.Lock()
@@ -239,13 +254,10 @@ func (in *inbound) moveUp(signer string, l *line) {
 		l.waiting = l.waiting[1:]
 		in.lines.mu.Unlock()
 		if c.heard != nil {
-			timeout := time.NewTimer(in.r.local.ReadyWait)
 			select {
 			case <-c.heard:
-			case <-timeout.C:
 			case <-in.ctx.Done():
 			}
-			timeout.Stop()
 		}
 		if err := safely(func() error { c.submit(); return nil }); err != nil {
 			in.cancel(err)

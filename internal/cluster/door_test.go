@@ -22,6 +22,7 @@ import (
 	"noncegate/internal/wsconn"
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/nonce"
+	"noncegate/nonce/noncetest"
 	"noncegate/postdb"
 	"noncegate/test/lab/expect"
 )
@@ -622,13 +623,13 @@ func TestEventsFollowWhatANodeWantsWithoutDoublesOrGaps(t *testing.T) {
 // TestARequestWaitsForTheFirstWordOfItsChainAndThoseBehindItDoToo.
 func TestARequestWaitsForTheFirstWordOfItsChainAndThoseBehindItDoToo(t *testing.T) {
 	var heard []func()
-	local := Local{ReadyWait: 2 * time.Second, Ready: func(signer string, _ bool, done func()) bool {
+	local := Local{Chain: &fakeChain{await: func(signer string, done func()) bool {
 		if signer != "new" {
-			return true
+			return false
 		}
 		heard = append(heard, done)
-		return false
-	}}
+		return true
+	}}}
 	serving(t, Config{}, local, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
 		c.ask(1, allocate("new"))
@@ -643,21 +644,19 @@ func TestARequestWaitsForTheFirstWordOfItsChainAndThoseBehindItDoToo(t *testing.
 			t.Error("they did not go on in their order")
 		}
 		c.ask(1, allocate("new"))
-		time.Sleep(3 * time.Second)
-		if synctest.Wait(); len(o.runs) != 1 {
-			t.Error("a chain that says nothing is waited for without end")
-		}
-		c.ask(1, allocate("new"))
 		c.ws.Close() // who waits is gone
 		synctest.Wait()
 	})
 }
 
 func TestWhatTheOwnerKnowsOfTheChainGoesBack(t *testing.T) {
-	local := Local{
-		Say:   func(_ *nonce.Request, r *nonce.Result) { r.Said = &nonce.ChainSaid{State: &nonce.ChainState{Mined: 7}} },
-		Offer: func(string, int64) *nonce.Offer { return &nonce.Offer{GasPrice: "0x1"} },
-	}
+	local := Local{Chain: &fakeChain{tell: func(q *nonce.Request, r *nonce.Result) {
+		if q.Kind == nonce.KindRepair {
+			r.Offer = &nonce.Offer{GasPrice: "0x1"}
+			return
+		}
+		r.Said = &nonce.ChainSaid{State: &nonce.ChainState{Mined: 7}}
+	}}}
 	serving(t, Config{}, local, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
 		got := func(q nonce.Request, a nonce.Result) (back nonce.Result) {
@@ -685,7 +684,7 @@ func TestWhatTheOwnerKnowsOfTheChainGoesBack(t *testing.T) {
 // TestAReadThatEndsAfterItsLinkIsNotTakenToTheChain: Stop may have waited for such reads already.
 func TestAReadThatEndsAfterItsLinkIsNotTakenToTheChain(t *testing.T) {
 	said := 0
-	serving(t, Config{}, Local{Say: func(*nonce.Request, *nonce.Result) { said++ }}, func(t *testing.T, o *owner) {
+	serving(t, Config{}, Local{Chain: &fakeChain{tell: func(*nonce.Request, *nonce.Result) { said++ }}}, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
 		c.ask(1, nonce.Request{Kind: nonce.KindStatus, Signer: "s"})
 		c.ws.Close()
@@ -704,12 +703,11 @@ func TestAReadThatEndsAfterItsLinkIsNotTakenToTheChain(t *testing.T) {
 // TestWhatPanicsAsARequestComesKeepsNothing: the place in flight, which serving looks at, the slot of the
 // worker and the place for events come back.
 func TestWhatPanicsAsARequestComesKeepsNothing(t *testing.T) {
-	mistake := func() { panic("a mistake") }
-	for name, local := range map[string]Local{
-		"Check": {Check: func(*nonce.Request) error { mistake(); return nil }},
-		"Ready": {Ready: func(string, bool, func()) bool { mistake(); return true }},
+	for name, chain := range map[string]nonce.Chain{
+		"Refuses": nil, // a call of it panics
+		"Await":   &fakeChain{await: func(string, func()) bool { panic("a mistake") }},
 	} {
-		serving(t, Config{}, local, func(t *testing.T, o *owner) {
+		serving(t, Config{}, Local{Chain: struct{ nonce.Chain }{chain}}, func(t *testing.T, o *owner) {
 			o.hub.Watch(new(deafNode), []string{"s"})
 			c := o.link("a", 1)
 			c.ask(1, allocate("s"))
@@ -722,13 +720,28 @@ func TestWhatPanicsAsARequestComesKeepsNothing(t *testing.T) {
 	}
 }
 
+// fakeChain refuses one signer, and otherwise does what a test says.
+type fakeChain struct {
+	noncetest.Chain
+	await func(signer string, heard func()) bool
+	tell  func(q *nonce.Request, r *nonce.Result)
+}
+
+func (*fakeChain) Refuses(signer string) string {
+	if signer == "elsewhere:0x1" {
+		return "is refused"
+	}
+	return ""
+}
+
+func (f *fakeChain) Await(q *nonce.Request, heard func()) bool {
+	return f.await != nil && f.await(q.Signer, heard)
+}
+
+func (f *fakeChain) Tell(q *nonce.Request, r *nonce.Result) { f.tell(q, r) }
+
 func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {
-	serving(t, Config{}, Local{Check: func(q *nonce.Request) error {
-		if q.Hold > time.Minute {
-			return &nonce.InvalidError{Field: "holdMs", Rule: "must be less"}
-		}
-		return nil
-	}}, func(t *testing.T, o *owner) {
+	serving(t, Config{}, Local{Chain: &fakeChain{}, MaxHold: time.Minute}, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
 		c.ask(1, allocate("s"))
 		o.hub.Watch(new(deafNode), []string{"s"})
@@ -739,7 +752,9 @@ func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {
 		} else {
 			o.hub.Unreserve(0)
 		}
-		c.want("#3 holdMs: must be less")
+		c.want("#3 holdMs: must be 0 to 60000")
+		c.ask(1, allocate("elsewhere:0x1"))
+		c.want("#4 signer: is refused")
 	})
 }
 

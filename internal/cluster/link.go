@@ -282,6 +282,9 @@ func (i *inquiry) Return(r *nonce.Result, v nonce.Verdict) nonce.Waker {
 // what was forwarded there before, waits no longer than an op that is forwarded, and takes at most
 // half of the slots. An error means that the owner has not said it.
 func (r *Router) Ask(node, url string, q nonce.Request) (*nonce.ChainSaid, error) {
+	if !r.Reaches(node) {
+		return nil, nonce.ErrPeerAway
+	}
 	q.ChainOnly, q.WithHolders = true, false
 	i := &inquiry{done: make(chan struct{})}
 	if err := r.Forward(node, url, &q, 0, i); err != nil {

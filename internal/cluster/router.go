@@ -31,20 +31,10 @@ type Local struct {
 	Service Service
 	Events  EventSink   // takes what other nodes committed
 	Hub     *events.Hub // tells what this one did
-	// Check is why a request of another node breaks a rule of this one; nil: none is broken.
-	Check func(*nonce.Request) error
-	// Ready reports whether the chain of a signer has said how far its account is, or none is asked
-	// about it; with anew, it is asked again. Else done is called, by another goroutine, when it has: until then,
-	// for ReadyWait at most, the request waits. It must not block, and keep done only if it
-	// returns false. nil: no chain is asked.
-	Ready     func(signer string, anew bool, done func()) bool
-	ReadyWait time.Duration
-	// Say adds to a status or list what this node, as the owner of the signer, knows of its chain, or
-	// makes Err say that it is not the owner. It may block. nil: there is no chain.
-	Say func(q *nonce.Request, r *nonce.Result)
-	// Offer is what the transaction of a nonce pays, nil if that is not known. It must not block.
-	// nil: there is no chain.
-	Offer func(signer string, n int64) *nonce.Offer
+	// Chain is asked what blockchains say of signers. nil: no chain is configured.
+	Chain nonce.Chain
+	// MinHold and MaxHold bound the holds that another node may ask for, by whose settings others may do.
+	MinHold, MaxHold time.Duration
 }
 
 const (

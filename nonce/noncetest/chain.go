@@ -19,10 +19,20 @@ type Chain struct {
 	owned             bool
 }
 
-var _ nonce.ChainSigner = (*Chain)(nil)
+var (
+	_ nonce.Chain       = (*Chain)(nil)
+	_ nonce.ChainSigner = (*Chain)(nil)
+)
 
 // Signer implements nonce.Chain.
 func (c *Chain) Signer(string) nonce.ChainSigner { return c }
+
+// Refuses and Await implement nonce.Chain: everything goes on.
+func (*Chain) Refuses(string) string             { return "" }
+func (*Chain) Await(*nonce.Request, func()) bool { return false }
+
+// Tell implements nonce.Chain: there is nothing to tell.
+func (*Chain) Tell(*nonce.Request, *nonce.Result) {}
 
 // View and the others implement nonce.ChainSigner.
 func (c *Chain) View(int64) nonce.ChainView {

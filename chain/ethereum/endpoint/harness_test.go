@@ -82,7 +82,7 @@ func startGateway(t testing.TB, changes ...func(*setup)) *gateway {
 	}
 	s.Metrics = prometheus.NewRegistry()
 	g := &gateway{nodes: newNodes(t)}
-	chains := chain.NewChains([]*chain.Tracker{chain.New(g.nodes, s.chain, s.Metrics, slog.New(s.Log))})
+	chains := chain.NewChains([]*chain.Tracker{chain.New(g.nodes, s.chain, s.Metrics, slog.New(s.Log))}, chain.ChainsConfig{Wait: patience}, slog.New(s.Log))
 	s.Service.Chain = chains
 	g.Core = inprocess.Start(t, s.Config)
 	chains.Serve(g.Service, g.Hub)
