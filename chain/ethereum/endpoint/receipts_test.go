@@ -45,7 +45,7 @@ func TestThoseThatWaitForOneReceiptShareItsQuestions(t *testing.T) {
 				wait = 5 * time.Second // the one that asks may be among these
 			}
 			all.Go(func() {
-				switch a := e.receipt(t.Context(), chain.Hash{1}, wait); {
+				switch a := e.receipt(t.Context(), nil, chain.Hash{1}, wait); {
 				case string(a.Result) == "{}":
 					answered.Add(1)
 				case a.Foreign.Code == codeReceiptTimeout:

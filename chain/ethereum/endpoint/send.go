@@ -263,7 +263,7 @@ func (e *Endpoint) sendSync(ctx context.Context, c *relay.Call) relay.Answer {
 	if a.Result == nil {
 		return a
 	}
-	return e.receipt(ctx, s.tx.Hash, wait)
+	return e.receipt(ctx, c, s.tx.Hash, wait)
 }
 
 // receiptWait is how long eth_sendRawTransactionSync waits for a receipt when it does not say, and
@@ -291,11 +291,17 @@ const codeReceiptTimeout = 4
 // receipt asks for a receipt until there is one, or wait is over. What has been sent is
 // not undone by an error of these questions. All calls that wait for one transaction share the
 // questions of one of them; when that one ends, another one asks.
-func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Duration) relay.Answer {
+func (e *Endpoint) receipt(ctx context.Context, c *relay.Call, hash chain.Hash, wait time.Duration) relay.Answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoReceipt)
 	defer cancel()
 	for ctx.Err() == nil {
-		asked := e.receipts.DoChan(hash.String(), func() (any, error) { // which ends with ctx
+		asked := e.receipts.DoChan(hash.String(), func() (answer any, _ error) { // which ends with ctx
+			defer func() { // nothing above it recovers: a panic would end the process
+				if v := recover(); v != nil {
+					c.Panicked("a question for a receipt", v, c.Method)
+					answer = relay.Answer{Err: errOnItsWay("the gateway met an error of its own")}
+				}
+			}()
 			a := e.ask(ctx, methodReceipt, []byte(`["`+hash.String()+`"]`))
 			if len(a.Result) == 0 || string(a.Result) == "null" {
 				a = relay.Answer{}
@@ -305,7 +311,7 @@ func (e *Endpoint) receipt(ctx context.Context, hash chain.Hash, wait time.Durat
 		})
 		select {
 		case got := <-asked:
-			if a := got.Val.(relay.Answer); a.Result != nil {
+			if a := got.Val.(relay.Answer); a.Result != nil || a.Err != nil {
 				return a
 			}
 		case <-ctx.Done():

@@ -228,6 +228,20 @@ func TestSendSyncAnswersWithTheReceipt(t *testing.T) {
 	c.call(methodSendSync, `["`+transaction(account(1), 3, "")+`",1]`).wantError(t, wire.CodeRejected, "nonce too high")
 }
 
+func TestAMistakeInAQuestionForAReceiptEndsItsCallOnly(t *testing.T) {
+	g := startGateway(t)
+	c := g.dial()
+	g.nodes.answer(methodReceipt, func(string) (string, *rpcError, error) { panic("a mistake") })
+	r := c.call(methodSendSync, `["`+transaction(ada, 0, "a")+`"]`)
+	if r.wantError(t, wire.CodeUnavailable, "the transaction may be on its way"); r.said().Outcome != wire.OutcomeUnknown {
+		t.Errorf("got %v, want an unknown outcome", r)
+	}
+	if n := g.srv.Panics(); n != 1 {
+		t.Errorf("%d panics counted, want 1", n)
+	}
+	c.call(methodSendSync, `["`+transaction(account(1), 3, "")+`",0]`).wantError(t, wire.CodeInvalidParams, "timeout")
+}
+
 // TestWhoWaitsForAReceiptWhenTheGatewayStopsIsToldThatItWasSent: by POST, which has no connection
 // that would end.
 func TestWhoWaitsForAReceiptWhenTheGatewayStopsIsToldThatItWasSent(t *testing.T) {
