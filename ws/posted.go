@@ -79,7 +79,7 @@ func (p *Posted) read(w http.ResponseWriter, r *http.Request) bool {
 // Done gives back what the request counts for.
 func (p *Posted) Done() {
 	p.cancel()
-	p.took.giveBack()
+	p.Leave()
 	p.received.drop()
 	p.srv.conns.cancel()
 	p.leave()
@@ -97,7 +97,7 @@ func (p *Posted) Count(n int) *wire.Error {
 	return err
 }
 
-// Enter counts all calls of the request as in flight, until it is done.
+// Enter counts all calls of the request as in flight, until Leave or Done.
 func (p *Posted) Enter(calls int) *wire.Error {
 	err := p.room.class.enter(p.share, p.asker(), calls, &p.srv.draining)
 	if err == nil {
@@ -105,6 +105,10 @@ func (p *Posted) Enter(calls int) *wire.Error {
 	}
 	return err
 }
+
+// Leave ends what Enter began: the calls have run, and their answers may take as long as the client
+// reads them. It may be called again.
+func (p *Posted) Leave() { p.took.giveBack() }
 
 // cors says who may ask, as pages of browsers have to know it. false: it was answered.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {

@@ -34,9 +34,12 @@ type Speaker interface {
 type Call interface {
 	Method() string
 	Start(r *Request)             // it is admitted; it is answered by Request.Go
-	Append(dst, id []byte) []byte // the answer
+	Append(dst, id []byte) []byte // the answer, once
 	Audit(err *wire.Error)        // what it came to, before the answer is queued
-	Written()                     // the answer was written, or thrown away
+	// Written is asked for once the answer is encoded or thrown away, and what it returns is
+	// called when the bytes are on the wire or thrown away too; nil: nothing. Until then a
+	// client that does not read keeps what that refers to. Asked again, it is nil.
+	Written() func()
 }
 
 // Request is a Call as its connection has it.

@@ -39,7 +39,6 @@ type request struct {
 	result any // of act
 
 	call     Call     // of a Room; nil: none
-	told     bool     // the call is told by OnWritten
 	received *receipt // of the frame of a call
 
 	lock      *guard.Lock // it is to take before it begins, or has; nil: none
@@ -312,14 +311,13 @@ func (r *request) OnWritten() func() {
 	if r.call == nil {
 		return nil
 	}
-	r.told = true
-	return r.call.Written
+	return r.call.Written()
 }
 
 // Release implements writer.Message: the request is done with.
 func (r *request) Release() {
-	if r.call != nil && !r.told {
-		r.call.Written()
+	if written := r.OnWritten(); written != nil { // there was nothing to be written
+		written()
 	}
 	r.received.drop()
 	*r = request{id: r.id[:0], sight: r.sight, done: r.done}

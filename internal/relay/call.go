@@ -108,6 +108,13 @@ func (c *Call) errNoRoom(err *wire.Error) *wire.Error {
 	return unknown
 }
 
+// encode appends the answer, which is not kept beside its encoded copy.
+func (c *Call) encode(dst, id []byte) []byte {
+	dst = c.answer.append(dst, id)
+	c.answer = Answer{}
+	return dst
+}
+
 // audit says what was asked for and what came of it.
 func (c *Call) audit(err *wire.Error) {
 	done := "ok"

@@ -93,10 +93,17 @@ func (c *connCall) makeRoom(r *ws.Request, bytes int64) (err *wire.Error) {
 }
 
 // Append implements ws.Call.
-func (c *connCall) Append(dst, id []byte) []byte { return c.answer.append(dst, id) }
+func (c *connCall) Append(dst, id []byte) []byte { return c.encode(dst, id) }
 
 // Audit implements ws.Call.
 func (c *connCall) Audit(err *wire.Error) { c.audit(err) }
 
-// Written implements ws.Call: the bytes of a long answer are counted until then.
-func (c *connCall) Written() { c.held.giveBack() }
+// Written implements ws.Call: the bytes of a long answer are counted until it was written, by a
+// func that keeps nothing of the call.
+func (c *connCall) Written() func() {
+	h := c.held
+	if c.held = (held{}); h.bytes == 0 {
+		return nil
+	}
+	return h.giveBack
+}

@@ -70,6 +70,7 @@ func (p *posted) answer() {
 		return
 	}
 	p.run(p.Ctx)
+	p.Leave()
 }
 
 func (p *posted) refuse(err *wire.Error) {
@@ -159,7 +160,7 @@ func (c *postedCall) append(dst []byte) []byte {
 		c.CountRefusal(c.err)
 		return wire.AppendError(dst, c.id, c.err)
 	}
-	return c.answer.append(dst, c.id)
+	return c.encode(dst, c.id)
 }
 
 func (p *posted) release() {

@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
@@ -239,6 +241,63 @@ func TestAnswersThatAreLongWaitForAClientThatReadsSlowly(t *testing.T) {
 	}
 }
 
+// weigher answers at length, and shows which calls and answers are still referred to.
+type weigher struct {
+	mu      sync.Mutex
+	calls   []weak.Pointer[Call] // guarded by mu, as answers
+	answers []weak.Pointer[byte]
+}
+
+func (w *weigher) Ordered(string) bool { return false }
+
+func (w *weigher) Answer(ctx context.Context, c *Call) Answer {
+	a := longWinded{}.Answer(ctx, c)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls, w.answers = append(w.calls, weak.Make(c)), append(w.answers, weak.Make(&a.Result[0]))
+	return a
+}
+
+// kept is how many calls there were, and of how many there is something left.
+func (w *weigher) kept() (calls, left int) {
+	runtime.GC()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.calls {
+		if w.calls[i].Value() != nil || w.answers[i].Value() != nil {
+			left++
+		}
+	}
+	return len(w.calls), left
+}
+
+// A client that does not read keeps the encoded answers, which are counted, and nothing else.
+func TestAnAnswerThatWaitsToBeWrittenIsKeptOnce(t *testing.T) {
+	w := new(weigher)
+	g := startGateway(t, w, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
+	c := g.dial()
+	one := `{"jsonrpc":"2.0","id":"1","method":"talk","params":["` + strings.Repeat("x", 30<<10) + `"]}`
+	c.send(one)
+	c.send("[" + one + "]")
+	wait.Until(t, "the end of all but the encoded answers", func() bool {
+		calls, left := w.kept()
+		return calls == 2 && left == 0
+	})
+	if waits := g.relay.waiting.Used(); waits < 900<<10 {
+		t.Errorf("%d bytes are counted for an answer that nobody has read", waits)
+	}
+	c.reply()
+	c.batch()
+	wait.Until(t, "their bytes to be given back", func() bool { return g.relay.waiting.Used() == 0 })
+}
+
+func TestAnAnswerIsNotKeptBesideItsEncodedCopy(t *testing.T) {
+	c := &Call{answer: Answer{Result: []byte(`"x"`)}}
+	if got := string(c.encode(nil, []byte("1"))); !strings.Contains(got, `"result":"x"`) || c.answer.Result != nil {
+		t.Errorf("%s is encoded and %s kept", got, c.answer.Result)
+	}
+}
+
 // longWinded answers everything at length.
 type longWinded struct{}
 
@@ -247,11 +306,11 @@ func (longWinded) Answer(context.Context, *Call) Answer {
 	return Answer{Result: []byte(`"` + strings.Repeat("x", 900<<10) + `"`)}
 }
 
-// TestASlowReaderLeavesRoomForTheLongAnswersOfOthers: by POST, whose answers wait in one piece.
-func TestASlowReaderLeavesRoomForTheLongAnswersOfOthers(t *testing.T) {
+// By POST the answers wait in one piece, and the calls, which are all that may be in flight, have run.
+func TestASlowReaderLeavesRoomAndSlotsToOthers(t *testing.T) {
 	g := startGateway(t, longWinded{}, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
 	one := `{"jsonrpc":"2.0","id":1,"method":"talk"}`
-	slow, err := http.Post("http://"+g.address, "application/json", strings.NewReader("["+strings.Repeat(one+",", 39)+one+"]"))
+	slow, err := http.Post("http://"+g.address, "application/json", strings.NewReader("["+strings.Repeat(one+",", 99)+one+"]"))
 	must(t, err)
 	defer func() { _ = slow.Body.Close() }()
 	if _, text := g.post(one); len(text) < 900<<10 {
