@@ -27,8 +27,9 @@ type worker struct {
 	id     int
 	rnd    *rand.Rand
 	conns  map[*node]link
-	dialed int64 // connections made so far
-	sent   int64 // calls
+	dialed int64         // connections made so far
+	sent   int64         // calls
+	pace   time.Duration // between calls that are sent one behind the other
 	calls  []history.Call
 
 	owners map[string]*node // by signer, as not_owner said
@@ -96,6 +97,7 @@ func (w *worker) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 			calls = calls[:i+1]
 			break
 		}
+		lasts(ctx, w.pace)
 	}
 	if cut {
 		err = errors.New("cut")

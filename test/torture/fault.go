@@ -98,6 +98,8 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "failed-sync-and-power-loss", Directed: true, Of: "sqlite", do: failSyncAndLosePower},
 	{Name: "store-clock-back", Directed: true, Overdue: clockBackSteps*maxStep + maxHold, do: stepClockBack},
 	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},
+	{Name: "fenced-while-pipelined", Directed: true, do: fenceWhilePipelined},
+	{Name: "late-link", Directed: true, do: lateLink},
 }...)
 
 // FaultsNamed finds faults by name.

@@ -46,8 +46,10 @@ type link struct {
 	client, server net.Conn
 	done           chan struct{} // closed by the first end
 	end            func()
-	late           chan lateReply      // nil: replies pass at once
-	cut            atomic.Pointer[cut] // replies are withheld; nil: they are not
+	late           chan lateReply                // nil: replies pass at once
+	cut            atomic.Pointer[cut]           // replies are withheld; nil: they are not
+	opened         string                        // the first bytes of the client; guarded by Proxy.mu
+	stranded       atomic.Pointer[chan struct{}] // closed: what the client sends reaches the server; nil: at once
 }
 
 // lateReply is handed on when it is due. Each has its own time: what comes close together arrives close together, as over a long wire.
@@ -154,6 +156,29 @@ func (p *Proxy) Drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dropLocked()
+}
+
+// Strand keeps what is sent from now on over the connections whose first bytes begin with opened, and loses what the server answers.
+// Others and later ones are not touched. giveUp ends the connections for their clients; deliver then has all that was kept reach the
+// server, for which they last until it ends them.
+func (p *Proxy) Strand(opened string) (giveUp, deliver func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []*link
+	late := make(chan struct{})
+	for l := range p.links {
+		if strings.HasPrefix(l.opened, opened) {
+			found = append(found, l)
+			l.cut.Store(&cut{answered: make(chan struct{})})
+			l.stranded.Store(&late)
+		}
+	}
+	giveUp = func() {
+		for _, l := range found {
+			l.client.Close()
+		}
+	}
+	return giveUp, sync.OnceFunc(func() { close(late) })
 }
 
 func (p *Proxy) dropLocked() {
@@ -283,10 +308,16 @@ func (p *Proxy) wait(l *link) bool {
 func (p *Proxy) copyRequests(l *link) {
 	var tail []byte // end of what was read before, where a match may begin
 	said := statements{trips: &p.trips}
+	var kept []byte
 	copyFrom(l.client, func(data []byte) bool {
 		if !p.wait(l) {
 			return false
 		}
+		if l.stranded.Load() != nil {
+			kept = append(kept, data...)
+			return true
+		}
+		p.begin(l, data)
 		tail = p.armed(l, append(tail, data...), said.feed(data))
 		if c := l.cut.Load(); c != nil && c.late > 0 {
 			l.deliverLate(c, data)
@@ -295,6 +326,25 @@ func (p *Proxy) copyRequests(l *link) {
 		_, err := l.server.Write(data)
 		return err == nil
 	})
+	late := l.stranded.Load()
+	if late == nil {
+		return
+	}
+	select {
+	case <-*late:
+		_, _ = l.server.Write(kept)
+		<-l.done
+	case <-l.done:
+	}
+}
+
+// begin notes the first bytes of a connection.
+func (p *Proxy) begin(l *link, data []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.opened == "" {
+		l.opened = string(data[:min(len(data), 64)])
+	}
 }
 
 // deliverLate closes the client's side, gives the server what it sent after a while, and returns once the server has answered or the link
