@@ -18,6 +18,7 @@ import (
 	"noncegate/client"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
+	"noncegate/nonce"
 	"noncegate/nonce/performance"
 	"noncegate/wire"
 )
@@ -74,7 +75,7 @@ type because struct {
 // refusal is the body of an answer that is no 200.
 type refusal struct {
 	Error string `json:"error"`
-	// Outcome is unknown where the act may have been done; else nothing was.
+	// Outcome is unknown where the act may have been done; else nothing happened.
 	Outcome string            `json:"outcome,omitempty"`
 	State   performance.State `json:"state,omitempty"`
 	Checks  []engineCheck     `json:"checks,omitempty"` // what was looked at, where that is why
@@ -93,27 +94,37 @@ func (a *app) serveAPI(mux *http.ServeMux) {
 
 func (o operation[Q, R]) serve(a *app, mux *http.ServeMux) {
 	mux.HandleFunc(o.method+" "+o.path, func(w http.ResponseWriter, r *http.Request) {
-		var said R
-		q, err := readQuestion[Q](r)
-		by, _ := callerOf(r.Context())
-		if why, ok := any(q).(interface{ reason() string }); ok && err == nil && len(why.reason()) > maxReason {
-			err = &badQuestion{why: fmt.Sprintf("reason: must be at most %d bytes", maxReason)}
-		}
-		if err == nil {
-			err = a.may(by, o.method, o.right)
-		}
-		if err == nil {
-			said, err = o.run(a, r.Context(), q)
-		}
-		if o.method == http.MethodPost {
-			a.auditAct(by, r, q, err)
-		}
+		said, err := o.answer(a, r)
 		if err != nil {
 			answerError(w, err)
 			return
 		}
 		answerJSON(w, http.StatusOK, &said)
 	})
+}
+
+// errNotEnded is what the audit is told of an act that panics.
+var errNotEnded = errors.New("it did not end")
+
+// answer does what is asked, if the caller may ask for it. Each act is a line of the audit.
+func (o operation[Q, R]) answer(a *app, r *http.Request) (said R, err error) {
+	by, _ := callerOf(r.Context())
+	var q Q
+	if err = errNotEnded; o.method == http.MethodPost {
+		defer func() { a.auditAct(by, r, q, err) }()
+	}
+	if refused := a.may(by, o.method, o.right); refused != nil {
+		return said, refused
+	}
+	var bad error
+	if q, bad = readQuestion[Q](r); bad != nil {
+		return said, bad
+	}
+	said, failed := o.run(a, r.Context(), q)
+	if failed != nil && o.method == http.MethodGet {
+		failed = &notDone{failed}
+	}
+	return said, failed
 }
 
 // everySigner is the pattern that one needs a right on to have it on all signers.
@@ -149,8 +160,8 @@ func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
 	if err != nil {
 		status, said := refusalOf(err)
 		word := strings.ToLower(strings.ReplaceAll(http.StatusText(status), " ", "_"))
-		if e.Outcome = cmp.Or(said.Outcome, word); status == http.StatusForbidden || status == http.StatusBadRequest {
-			a.audit.Refused(e)
+		if e.Outcome = cmp.Or(said.Outcome, word); said.Outcome == "" {
+			a.audit.Refused(e) // what does not happen can be caused at will
 			return
 		}
 	}
@@ -175,6 +186,9 @@ func readQuestion[Q any](r *http.Request) (q Q, err error) {
 	text, err := read(r)
 	if err == nil {
 		err = wire.UnmarshalKnown(text, &q, "the body")
+	}
+	if why, ok := any(q).(interface{ reason() string }); ok && err == nil && len(why.reason()) > maxReason {
+		err = fmt.Errorf("reason: must be at most %d bytes", maxReason)
 	}
 	if _, bad := errors.AsType[*badQuestion](err); bad || err == nil {
 		return q, err
@@ -225,13 +239,19 @@ type badQuestion struct {
 // Error implements error.
 func (e *badQuestion) Error() string { return e.why }
 
+// notDone is an error of which it is known that nothing happened.
+type notDone struct{ error }
+
+// Unwrap returns the cause.
+func (e *notDone) Unwrap() error { return e.error }
+
 // statusOf is the status for an error of the clients' side.
 var statusOf = map[int]int{
 	wire.CodeInvalidParams: http.StatusBadRequest, wire.CodeNotFound: http.StatusNotFound, wire.CodeConflict: http.StatusConflict,
 	wire.CodeForbidden: http.StatusForbidden, wire.CodeUnauthorized: http.StatusUnauthorized,
 }
 
-// refusalOf is what is answered for an error.
+// refusalOf is what is answered for an error. One that does not say that nothing happened is of an unknown outcome.
 func refusalOf(err error) (code int, said refusal) {
 	code, said.Error = http.StatusServiceUnavailable, sentenceOf(err)
 	if bad, ok := errors.AsType[*badQuestion](err); ok {
@@ -255,6 +275,9 @@ func refusalOf(err error) (code int, said refusal) {
 			said.Error += fmt.Sprintf("; it is %s, attempt %d", is.Status, is.Attempt)
 		}
 		return cmp.Or(statusOf[refused.Code], code), said
+	}
+	if _, not := errors.AsType[*notDone](err); !not && nonce.OutcomeOf(err) == nonce.Unknown {
+		said.Outcome = wire.OutcomeUnknown
 	}
 	return code, said
 }

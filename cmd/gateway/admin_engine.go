@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"noncegate/internal/redisdb"
+	"noncegate/nonce"
 	"noncegate/nonce/performance"
 )
 
@@ -35,6 +36,8 @@ type engineStatus struct {
 type switchOrder struct {
 	To     string `json:"to"` // performance or reliable
 	DryRun bool   `json:"dryRun,omitempty"`
+	// Generation is that of the engine as the operator saw it: what was switched since is left alone.
+	Generation *int64 `json:"generation"`
 	because
 }
 
@@ -159,7 +162,17 @@ func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, 
 	if err := a.refusedWithoutEngine(); err != nil {
 		return r, err
 	}
+	if q.Generation == nil {
+		return r, &badQuestion{why: "generation: is missing; it must be that of the engine as it was seen"}
+	}
 	from, _ := a.engine.State()
+	goal, err := a.engine.Wanted(ctx)
+	if err != nil {
+		return r, &notDone{err}
+	}
+	if goal.Change != *q.Generation {
+		return r, staleSwitch(from, goal)
+	}
 	r = switchReport{From: from, To: to, DryRun: q.DryRun}
 	fast := to == performance.Performance
 	if fast {
@@ -172,12 +185,30 @@ func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, 
 	if q.DryRun {
 		return r, nil
 	}
-	if _, err := a.engine.Switch(ctx, fast, a.cfg.EngineRehearsal, "an operator at "+a.node); err != nil {
-		return r, err
+	goal, err = a.engine.Switch(ctx, goal, fast, a.cfg.EngineRehearsal, "an operator at "+a.node)
+	switch {
+	case err != nil:
+		return r, switchError(err)
+	case goal.Performance != fast || goal.Degraded:
+		return r, staleSwitch(from, goal)
 	}
 	r.Done = true
 	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
 	return r, nil
+}
+
+// staleSwitch refuses what was decided before the last switch was seen.
+func staleSwitch(state performance.State, goal nonce.EngineGoal) error {
+	return &refusedSwitch{state: state, why: fmt.Sprintf("the engine was switched meanwhile (generation %d: %s); look at its status again",
+		goal.Change, goal.Reason)}
+}
+
+// switchError says whether the engine was switched.
+func switchError(err error) error {
+	if nonce.OutcomeOf(err) == nonce.Unknown {
+		return fmt.Errorf("%w; whether the engine was switched is unknown: look at its status", err)
+	}
+	return fmt.Errorf("%w; the engine was not switched", err)
 }
 
 // replay ships what this node's logs have.
@@ -199,6 +230,9 @@ func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error)
 	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
 	for _, d := range got.Differences {
 		r.Differences = append(r.Differences, engineDifference(d))
+	}
+	if err != nil {
+		err = &notDone{err} // it only compares
 	}
 	return r, err
 }

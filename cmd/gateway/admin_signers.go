@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -150,6 +151,7 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 // signerQuestion is which signer to show.
 type signerQuestion struct {
 	Signer string `json:"signer"`
+	Nonce  string `json:"nonce,omitempty"` // the highest of the last nonces; "": of all
 	Limit  string `json:"limit,omitempty"` // most holds, and most of the last nonces, 1 to 1000; "": 20
 }
 
@@ -159,7 +161,7 @@ type signerView struct {
 	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
 	Status wire.StatusResult `json:"status"`
 	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
-	Last   []wire.Allocation `json:"last"`  // the highest nonces, the highest first
+	Last   []wire.Allocation `json:"last"`  // the highest nonces, or those up to the one that was asked for, the highest first
 }
 
 // showSigner reads the figures of the signer, and then of its allocations only what they say there is.
@@ -169,7 +171,12 @@ func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, e
 	if err != nil {
 		return v, err
 	}
-	most := int64(limit)
+	most, highest := int64(limit), int64(math.MaxInt64)
+	if q.Nonce != "" {
+		if highest, err = strconv.ParseInt(q.Nonce, 10, 64); err != nil || highest < 0 {
+			return v, &badQuestion{why: "nonce: must be a whole number, 0 or higher"}
+		}
+	}
 	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (signerView, error) {
 		if v.Status, err = gateway.Status(ctx, q.Signer); err != nil {
 			return v, err
@@ -185,9 +192,10 @@ func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, e
 		if v.Status.Next == 0 {
 			return v, nil
 		}
-		page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, From: max(v.Status.Next-most, 0), Limit: most})
+		highest = min(highest, v.Status.Next-1)
+		page, err := gateway.List(ctx, wire.ListParams{Signer: q.Signer, From: max(highest+1-most, 0), Limit: most})
 		if err == nil {
-			v.Last = page.Allocations
+			v.Last = slices.DeleteFunc(page.Allocations, func(is wire.Allocation) bool { return is.Nonce > highest })
 			slices.Reverse(v.Last)
 		}
 		return v, err
@@ -201,7 +209,9 @@ type floorOrder struct {
 	because
 }
 
-func (o floorOrder) about() (signer string, n int64, has bool) { return o.Signer, o.Floor, true }
+func (o floorOrder) about() (signer string, n int64, has bool) {
+	return o.Signer, o.Floor, o.Signer != ""
+}
 
 func (a *app) raiseFloor(ctx context.Context, o floorOrder) (wire.FloorResult, error) {
 	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (wire.FloorResult, error) {
@@ -213,7 +223,7 @@ func (a *app) raiseFloor(ctx context.Context, o floorOrder) (wire.FloorResult, e
 type markOrder struct {
 	Signer  string `json:"signer"`
 	Nonce   int64  `json:"nonce"`
-	Attempt int64  `json:"attempt,omitempty"` // a later one is left alone; 0: the current one, as it is read first
+	Attempt int64  `json:"attempt"` // as the operator saw it; a later one is left alone
 	because
 }
 
@@ -225,9 +235,12 @@ type markedNonce struct {
 	Status  string `json:"status"`
 }
 
-func (o markOrder) about() (signer string, n int64, has bool) { return o.Signer, o.Nonce, true }
+func (o markOrder) about() (signer string, n int64, has bool) {
+	return o.Signer, o.Nonce, o.Signer != ""
+}
 
-// releaseOrder gives a nonce back that was not used.
+// releaseOrder gives a nonce back that was not used. If somebody may have used it, or it is below the floor, it is
+// CONSUMED instead.
 type releaseOrder struct {
 	markOrder
 	// Unsent: no node has a transaction that was recorded for it.
@@ -235,18 +248,12 @@ type releaseOrder struct {
 }
 
 func (a *app) releaseNonce(ctx context.Context, o releaseOrder) (markedNonce, error) {
-	return a.mark(ctx, o.markOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (r wire.MarkResult, err error) {
+	return a.mark(ctx, o.markOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
 		reason := cmp.Or(o.Reason, "operator")
 		if o.Unsent {
-			r, err = gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
-		} else {
-			r, err = gateway.MarkRecyclable(ctx, h, reason)
+			return gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
 		}
-		if err == nil && r.Status != wire.StatusReleased {
-			err = &badQuestion{fmt.Sprintf("nonce %d of %s was not given back, it is %s: a transaction of it may still be mined "+
-				"(say --unsent if no node has one), or it is below the floor", o.Nonce, o.Signer, r.Status), http.StatusConflict}
-		}
-		return r, err
+		return gateway.MarkRecyclable(ctx, h, reason)
 	})
 }
 
@@ -270,6 +277,10 @@ func (a *app) consumeNonce(ctx context.Context, o consumeOrder) (markedNonce, er
 
 // mayLeaveAHole refuses a nonce of which nothing shows that it was sent with.
 func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
+	if is.Attempt != o.Attempt {
+		now := fmt.Sprintf("conflict: nonce %d of %s is %s, attempt %d now", o.Nonce, o.Signer, is.Status, is.Attempt)
+		return &badQuestion{now, http.StatusConflict}
+	}
 	used := []string{wire.ChainMined, wire.ChainFinal, wire.ChainUsed, wire.ChainExternal}
 	if is.TxHash != "" || is.Status == wire.StatusConsumed || slices.Contains(used, is.Chain) {
 		return nil
@@ -282,15 +293,17 @@ func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
 		"for ever. %s, or give --tx-hash; if it was sent, say --yes", o.Nonce, o.Signer, instead), http.StatusConflict}
 }
 
-// mark marks the nonce, of the attempt that was named or of the current one, unless check, which may
-// be nil, refuses it as it is.
+// mark marks the nonce, if the attempt that was named is the current one, and check, which may be nil, does not refuse
+// it as it is.
 func (a *app) mark(
 	ctx context.Context, o markOrder, check func(*wire.Allocation) error,
 	do func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error),
 ) (markedNonce, error) {
+	if o.Attempt < 1 {
+		return markedNonce{}, &badQuestion{why: "attempt: must be that of the nonce as it was seen, 1 or higher"}
+	}
 	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (is markedNonce, err error) {
-		h := client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt}
-		if h.Attempt == 0 || check != nil {
+		if check != nil {
 			page, err := gateway.List(ctx, wire.ListParams{Signer: o.Signer, From: o.Nonce, Limit: 1})
 			if err != nil {
 				return is, err
@@ -298,15 +311,11 @@ func (a *app) mark(
 			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != o.Nonce {
 				return is, &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
 			}
-			found := &page.Allocations[0]
-			if check != nil {
-				if err := check(found); err != nil {
-					return is, err
-				}
+			if err := check(&page.Allocations[0]); err != nil {
+				return is, err
 			}
-			h.Attempt = cmp.Or(h.Attempt, found.Attempt)
 		}
-		r, err := do(ctx, gateway, h)
+		r, err := do(ctx, gateway, client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt})
 		return markedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}, err
 	})
 }

@@ -55,9 +55,10 @@ func printEngine(w io.Writer, s *engineStatus) error {
 }
 
 type engineSwitchCmd struct {
-	To     string `arg:"" help:"performance or reliable."`
-	DryRun bool   `help:"Look whether it is possible, and change nothing."`
-	Wait   bool   `help:"Wait until the state is reached, and say at last which one it is."`
+	To         string `arg:"" help:"performance or reliable."`
+	DryRun     bool   `help:"Look whether it is possible, and change nothing."`
+	Generation *int64 `placeholder:"N" help:"The engine is switched only if it was not since this generation. Default: that of now."`
+	Wait       bool   `help:"Wait until the state is reached, and say at last which one it is."`
 	Why
 	adminCmd
 }
@@ -72,7 +73,15 @@ func (c *engineSwitchCmd) Validate() error {
 
 // Run implements the command.
 func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
-	r, err := switchEngine.ask(ctx, &c.adminCmd, switchOrder{To: c.To, DryRun: c.DryRun, because: c.because()})
+	if c.Generation == nil {
+		is, err := showEngine.ask(ctx, &c.adminCmd, none{})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "the state is %s, generation %d\n", is.State, is.Number)
+		c.Generation = &is.Number
+	}
+	r, err := switchEngine.ask(ctx, &c.adminCmd, switchOrder{To: c.To, DryRun: c.DryRun, Generation: c.Generation, because: c.because()})
 	if refused, ok := errors.AsType[*adminRefusal](err); ok {
 		printChecks(p.stderr, refused.said.Checks)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -75,7 +76,8 @@ func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
 	return f.Authenticator.Authenticate(r)
 }
 
-// asClient returns what fn learns with a client that is the caller of the admin API.
+// asClient returns what fn learns with a client that is the caller of the admin API. The client tells an unknown outcome
+// from all other errors.
 func asClient[R any](ctx context.Context, a *app, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, insideTime)
 	defer cancel()
@@ -96,8 +98,12 @@ func asClient[R any](ctx context.Context, a *app, fn func(context.Context, *clie
 		},
 	})
 	if err != nil {
-		return r, err
+		return r, &notDone{err}
 	}
 	defer c.Close()
-	return fn(ctx, c)
+	r, err = fn(ctx, c)
+	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); err != nil && !unknown {
+		err = &notDone{err}
+	}
+	return r, err
 }

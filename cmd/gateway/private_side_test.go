@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"noncegate/client"
+	"noncegate/internal/access/audit"
 	"noncegate/nonce"
 	"noncegate/test/lab/expect"
 )
@@ -182,17 +183,74 @@ func TestAPageOfABrowserDoesAndReadsNothing(t *testing.T) {
 	}
 }
 
-func TestAMoveThatTheStoreDidNotMakeSaysWhatHappened(t *testing.T) {
+func TestAnActThatTheStoreDidNotDoSaysWhatHappened(t *testing.T) {
 	cause := errors.New("it is away")
-	for outcome, want := range map[nonce.Outcome]string{
-		nonce.NotSent: "the shard was not moved",
-		nonce.Aborted: "the shard was not moved",
-		nonce.Unknown: "whether the shard was moved is unknown, and to move it again does no harm",
+	for outcome, want := range map[nonce.Outcome][3]string{
+		nonce.NotSent: {"", "the shard was not moved", "the engine was not switched"},
+		nonce.Aborted: {"", "the shard was not moved", "the engine was not switched"},
+		nonce.Unknown: {
+			"unknown", "whether the shard was moved is unknown, and to move it again does no harm",
+			"whether the engine was switched is unknown: look at its status",
+		},
 	} {
-		code, said := refusalOf(moveError(&nonce.StoreError{Outcome: outcome, Err: cause}))
-		if code != http.StatusServiceUnavailable || !strings.HasSuffix(said.Error, "it is away; "+want) {
-			t.Errorf("%v: %d %q", outcome, code, said.Error)
+		err := &nonce.StoreError{Outcome: outcome, Err: cause}
+		for i, err := range []error{moveError(err), switchError(err)} {
+			code, said := refusalOf(err)
+			if code != http.StatusServiceUnavailable || said.Outcome != want[0] || !strings.HasSuffix(said.Error, "it is away; "+want[1+i]) {
+				t.Errorf("%v: %d %+v", outcome, code, said)
+			}
 		}
+	}
+}
+
+// Whoever may do nothing can ask for acts as often as he likes, and may not keep others' lines out of the audit.
+func TestWhatDoesNotHappenDoesNotFillTheAudit(t *testing.T) {
+	var log expect.Buffer
+	store := "sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
+	stranger := strings.TrimSpace(runArgs(t, "key", "create", "stranger", "--store="+store).stdout)
+	rights := settings(t, "principals:\n  stranger: [{rights: [read], signers: [\"none\"]}]\n")
+	closed := begun(t, slog.New(slog.DiscardHandler), "--store="+store, "--rights="+rights)
+	open := sharded(t)
+	for name, c := range map[string]struct {
+		a *app
+		asked
+		token string
+	}{
+		"no JSON":       {open, asked{"POST", "shard/move?", "", 400, "*"}, ""},
+		"not possible":  {open, asked{"POST", "engine/replay", "{}", 409, "*"}, ""},
+		"without right": {closed, asked{"POST", "engine/replay", "no JSON", 403, "the right admin on all signers is missing; nothing happened"}, stranger},
+		"without name":  {closed, asked{"POST", "signer/floor", "no JSON", 403, "who does this must be known: show an API key (--token); the admin key names nobody"}, ""},
+	} {
+		var err error
+		c.a.audit, err = audit.New(slog.NewTextHandler(&log, nil), audit.Config{Level: audit.Refusals, Queue: 100, LoginsRefused: 1, CallsRefused: 1e-9})
+		expect.Must(t, err)
+		for range 5 {
+			c.ask(t, c.a, c.token)
+		}
+		expect.Must(t, c.a.audit.Stop(t.Context()))
+		if n := c.a.audit.Dropped(); n != 4 {
+			t.Errorf("%s: of 5 lines %d were left out, want 4", name, n)
+		}
+	}
+}
+
+func TestAnActThatPanicsIsInTheAudit(t *testing.T) {
+	var log expect.Buffer
+	a := begun(t, slog.New(slog.NewTextHandler(&log, nil)))
+	act := operation[because, none]{"POST", "/admin/v1/act", 0, func(*app, context.Context, because) (none, error) { panic("a bug") }}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the server is not told of the panic")
+			}
+		}()
+		r := httptest.NewRequest(act.method, act.path, strings.NewReader(`{"reason":"tidy"}`))
+		r.Header.Set("Content-Type", "application/json")
+		_, _ = act.answer(a, r)
+	}()
+	expect.Must(t, a.stop(context.WithoutCancel(t.Context()))) // the audit is written
+	if want := `method="POST /admin/v1/act" outcome=unknown why=tidy`; !strings.Contains(log.String(), want) {
+		t.Errorf("no line has %s:\n%s", want, log.String())
 	}
 }
 
@@ -208,20 +266,26 @@ func TestWhatAnOperatorSaysOfASignerIsDone(t *testing.T) {
 		asked
 		answer string // contained
 	}{
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0}`, 409, "*"}, "Release it instead, or give --tx-hash; if it was sent, say --yes"},
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0,"sure":true}`, 200, ""}, `{"signer":"s","nonce":0,"attempt":1,"status":"CONSUMED"}`},
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1,"txHash":"` + hash + `"}`, 200, ""}, `"status":"CONSUMED"`},
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1}`, 200, ""}, `"status":"CONSUMED"`}, // its hash shows that it was sent
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":9,"sure":true}`, 404, "nothing is known of nonce 9 of s"}, ""},
-		{asked{"POST", "signer/release", `{"signer":"s","nonce":9}`, 404, "nothing is known of nonce 9 of s"}, ""},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0,"attempt":1}`, 409, "*"}, "Release it instead, or give --tx-hash; if it was sent, say --yes"},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":0,"attempt":1,"sure":true}`, 200, ""}, `{"signer":"s","nonce":0,"attempt":1,"status":"CONSUMED"}`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1,"attempt":1,"txHash":"` + hash + `"}`, 200, ""}, `"status":"CONSUMED"`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":1,"attempt":1}`, 200, ""}, `"status":"CONSUMED"`}, // its hash shows that it was sent
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":9,"attempt":1,"sure":true}`, 404, "not_found: this nonce was never handed out"}, ""},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":9,"attempt":1}`, 404, "nothing is known of nonce 9 of s"}, ""},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":9,"attempt":1}`, 404, "not_found: this nonce was never handed out"}, ""},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":2}`, 400, "attempt: must be that of the nonce as it was seen, 1 or higher"}, ""},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2,"attempt":2}`, 409, "conflict: nonce 2 of s is HELD, attempt 1 now"}, ""},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2,"sure":true}`, 400, "attempt: must be that of the nonce as it was seen, 1 or higher"}, ""},
 		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"attempt":2}`, 409, "*"}, "conflict: the attempt is not the nonce's current one; it is HELD, attempt 1"},
-		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"reason":"lost"}`, 200, ""}, `{"signer":"s","nonce":2,"attempt":1,"status":"RELEASED"}`},
-		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2}`, 409, "*"}, "It is RELEASED, and the next client is given it"},
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":2,"attempt":1,"reason":"lost"}`, 200, ""}, `{"signer":"s","nonce":2,"attempt":1,"status":"RELEASED"}`},
+		{asked{"POST", "signer/consume", `{"signer":"s","nonce":2,"attempt":1}`, 409, "*"}, "It is RELEASED, and the next client is given it"},
 		{asked{"GET", "signer?signer=s", "", 200, ""}, `"nonce":2,"status":"RELEASED","attempt":1,"reason":"lost"`},
 		{asked{"GET", "signer?signer=s&limit=1", "", 200, ""}, `"holds":[{"nonce":3,"status":"HELD"`},
+		{asked{"GET", "signer?signer=s&limit=1&nonce=2", "", 200, ""}, `"last":[{"nonce":2,"status":"RELEASED"`},
+		{asked{"GET", "signer?signer=s&nonce=-1", "", 400, "nonce: must be a whole number, 0 or higher"}, ""},
 		{asked{"GET", "signer?signer=nobody", "", 200, ""}, `{"known":false,"status":{"signer":"nobody",`},
 		{asked{"POST", "signer/floor", `{"signer":"s","floor":9}`, 200, ""}, `{"signer":"s","floor":9,"next":9}`},
-		{asked{"POST", "signer/release", `{"signer":"s","nonce":3}`, 409, "*"}, "nonce 3 of s was not given back, it is CONSUMED"}, // below the floor
+		{asked{"POST", "signer/release", `{"signer":"s","nonce":3,"attempt":1}`, 200, ""}, `"attempt":1,"status":"CONSUMED"}`}, // below the floor
 		{asked{"POST", "signer/floor", `{"signer":"","floor":9}`, 400, "*"}, "invalid_params: signer: "},
 	} {
 		if body := c.ask(t, a, ""); !strings.Contains(body, c.answer) {
@@ -272,7 +336,7 @@ func TestAnActNeedsAPrincipalAndItsRight(t *testing.T) {
 		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/shard/move" outcome=ok why=tidy`,
 		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method=nonce_setFloor signer=s nonce=3 outcome=ok`,
 		`principal=relayer credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=forbidden`,
-		`credential=admin-key remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=forbidden`,
+		`credential=admin-key remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" outcome=forbidden`,
 	} {
 		if !regexp.MustCompile(line).MatchString(log.String()) {
 			t.Errorf("no line has %s:\n%s", line, log.String())

@@ -28,7 +28,7 @@ type signerShowCmd struct {
 
 // Run implements the command.
 func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
-	v, err := showSigner.tell(ctx, p, &c.adminCmd, signerQuestion{c.Signer, strconv.Itoa(c.Limit)}, printSigner)
+	v, err := showSigner.tell(ctx, p, &c.adminCmd, signerQuestion{Signer: c.Signer, Limit: strconv.Itoa(c.Limit)}, printSigner)
 	if err == nil && !v.Known {
 		err = fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known",
 			c.Signer)
@@ -104,7 +104,11 @@ func printLast(w io.Writer, last []wire.Allocation) error {
 		return err
 	}
 	fmt.Fprintln(w, "\nlast nonces")
-	return list(w, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON", last, func(a *wire.Allocation) []any {
+	return printNonces(w, last)
+}
+
+func printNonces(w io.Writer, nonces []wire.Allocation) error {
+	return list(w, "NONCE\tSTATUS\tCHAIN\tATTEMPT\tCHANGED\tHOLDER\tREQUEST\tHASH OR REASON", nonces, func(a *wire.Allocation) []any {
 		what := cmp.Or(a.TxHash, a.Reason)
 		if more := len(a.TxHashes) - 1; more > 0 {
 			what += fmt.Sprintf(" and %d before", more)
@@ -203,7 +207,7 @@ func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
 type signerMarkCmd struct {
 	Signer  string `arg:"" help:"The signer, as in nonce_allocate."`
 	Nonce   int64  `arg:"" help:"The nonce."`
-	Attempt int64  `default:"0" min:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, as it is read first."`
+	Attempt int64  `default:"0" min:"0" help:"The attempt that is meant; a later one is left alone. 0: the current one, which is shown first."`
 	Why
 	adminCmd
 }
@@ -213,8 +217,21 @@ func (c *signerMarkCmd) Validate() error {
 	return cmp.Or(notNegative("nonce", c.Nonce), c.adminCmd.Validate())
 }
 
-func (c *signerMarkCmd) order() markOrder {
-	return markOrder{c.Signer, c.Nonce, c.Attempt, c.because()}
+// order is the order for the attempt that was named. Without one the nonce is read, and shown as it is.
+func (c *signerMarkCmd) order(ctx context.Context, p *program) (markOrder, error) {
+	o := markOrder{c.Signer, c.Nonce, c.Attempt, c.because()}
+	if o.Attempt != 0 {
+		return o, nil
+	}
+	v, err := showSigner.ask(ctx, &c.adminCmd, signerQuestion{c.Signer, strconv.FormatInt(c.Nonce, 10), "1"})
+	switch {
+	case err != nil:
+		return o, err
+	case len(v.Last) == 0 || v.Last[0].Nonce != c.Nonce:
+		return o, fmt.Errorf("nothing is known of nonce %d of %s", c.Nonce, c.Signer)
+	}
+	o.Attempt = v.Last[0].Attempt
+	return o, printNonces(p.stderr, v.Last)
 }
 
 func printMark(w io.Writer, r *markedNonce) error {
@@ -227,9 +244,17 @@ type signerReleaseCmd struct {
 	Unsent bool `help:"No node has a transaction that was recorded for it: none was given one, or each that was has refused it for good."`
 }
 
-// Run implements the command.
+// Run implements the command. A nonce that is consumed instead makes it fail.
 func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
-	_, err := releaseNonce.tell(ctx, p, &c.adminCmd, releaseOrder{c.order(), c.Unsent}, printMark)
+	o, err := c.order(ctx, p)
+	if err != nil {
+		return err
+	}
+	r, err := releaseNonce.tell(ctx, p, &c.adminCmd, releaseOrder{o, c.Unsent}, printMark)
+	if err == nil && r.Status != wire.StatusReleased {
+		err = fmt.Errorf("nonce %d of %s is %s now and was not given back: a transaction of it may be mined, or it is below the floor",
+			r.Nonce, r.Signer, r.Status)
+	}
 	return err
 }
 
@@ -241,6 +266,9 @@ type signerConsumeCmd struct {
 
 // Run implements the command.
 func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
-	_, err := consumeNonce.tell(ctx, p, &c.adminCmd, consumeOrder{c.order(), c.TxHash, c.Yes}, printMark)
+	o, err := c.order(ctx, p)
+	if err == nil {
+		_, err = consumeNonce.tell(ctx, p, &c.adminCmd, consumeOrder{o, c.TxHash, c.Yes}, printMark)
+	}
 	return err
 }

@@ -104,14 +104,20 @@ func (e *Engine) count(which func(*lease.Shard) bool) (n int) {
 	return n
 }
 
-// Switch says which engine is wanted of all shards. Their owners follow when they look next.
-func (e *Engine) Switch(ctx context.Context, performance bool, rehearse time.Duration, reason string) (nonce.EngineGoal, error) {
+// Wanted reads which engine is wanted of all shards.
+func (e *Engine) Wanted(ctx context.Context) (nonce.EngineGoal, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.svc.Config().StoreTimeout)
 	defer cancel()
-	was, err := e.cfg.Store.Engine(ctx)
-	if err != nil {
-		return was, err
-	}
+	return e.cfg.Store.Engine(ctx)
+}
+
+// Switch says which engine is wanted of all shards, if that was not changed since it was read as was. It returns what is
+// wanted then. The owners of the shards follow when they look next.
+func (e *Engine) Switch(
+	ctx context.Context, was nonce.EngineGoal, performance bool, rehearse time.Duration, reason string,
+) (nonce.EngineGoal, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.svc.Config().StoreTimeout)
+	defer cancel()
 	if was.Performance == performance && !was.Degraded {
 		return was, nil
 	}

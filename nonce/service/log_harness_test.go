@@ -256,14 +256,18 @@ func (l *logged) start(name string, change ...func(*service.Config)) (*node, *lo
 // on switches to the performance engine, and waits until all shards have it.
 func (l *logged) on(n *node) {
 	l.Helper()
-	l.switchTo(n, true)
+	l.switchTo(n, true, 0)
 	l.await(time.Minute, "all shards have a log", func() bool { return l.owners(func(o owned) bool { return o.log }) == shards })
 	time.Sleep(time.Second) // the nodes look, and what was reserved for the switch is over
 }
 
-func (l *logged) switchTo(n *node, performance bool) {
+func (l *logged) switchTo(n *node, performance bool, rehearse time.Duration) {
 	l.Helper()
-	if _, err := n.engine.Switch(l.Context(), performance, 0, "test"); err != nil {
+	was, err := n.engine.Wanted(l.Context())
+	if err == nil {
+		_, err = n.engine.Switch(l.Context(), was, performance, rehearse, "test")
+	}
+	if err != nil {
 		l.Fatal(err)
 	}
 }

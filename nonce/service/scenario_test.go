@@ -473,11 +473,9 @@ func (s *scenario) changeNode(word string, n *node, more string) {
 	case "on":
 		s.on(n)
 	case "off":
-		s.switchTo(n, false)
+		s.switchTo(n, false, 0)
 	case "rehearse":
-		if _, err := n.engine.Switch(s.Context(), true, s.duration(more), "test"); err != nil {
-			s.Fatal(err)
-		}
+		s.switchTo(n, true, s.duration(more))
 	case "ship":
 		n.engine.Ship()
 	case "tend":

@@ -115,6 +115,7 @@ func (r *redisSide) close() (err error) {
 // engineState is a part of what a node says of the engine.
 type engineState struct {
 	State, Goal, Reason, Redis string
+	Generation                 int64
 	Here                       []struct {
 		Shard, UnshippedSigners int
 		Trouble                 string
@@ -162,7 +163,12 @@ func (c *cluster) switchTo(ctx context.Context, to string) (err error) {
 		if n.redis == nil {
 			continue
 		}
-		if err = n.ask(ctx, http.MethodPost, "/engine/switch", fmt.Sprintf(`{"to":%q}`, to), nil); err == nil {
+		var is engineState
+		if err = n.ask(ctx, http.MethodGet, "/engine", "", &is); err != nil {
+			continue
+		}
+		order := fmt.Sprintf(`{"to":%q,"generation":%d}`, to, is.Generation)
+		if err = n.ask(ctx, http.MethodPost, "/engine/switch", order, nil); err == nil {
 			return nil
 		}
 	}

@@ -128,14 +128,14 @@ func TestAGapOfReleasedNoncesIsListedAndEndedByHand(t *testing.T) {
 		"consume treasury 1 --yes":                 "treasury: nonce 1, attempt 1, is CONSUMED\n",
 		"floor payouts 7":                          "payouts: floor 7, next 7\n",
 	} {
-		if said := signer(p, e2e.ExitOK, strings.Fields(args)...); said != want {
+		if said := signer(p, e2e.ExitOK, strings.Fields(args)...); !strings.HasPrefix(said, want) {
 			t.Errorf("%s: said %s", args, said)
 		}
 	}
 	if s := listed(p, "--filter=gap").Signers; len(s) != 1 || s[0].Released != 1 || *s[0].LowestReleased != 2 {
 		t.Errorf("with nonce 2 released: listed %+v", s)
 	}
-	if said := signer(p, e2e.ExitOK, "consume", "treasury", "2", "--yes"); said != "treasury: nonce 2, attempt 1, is CONSUMED\n" {
+	if said := signer(p, e2e.ExitOK, "consume", "treasury", "2", "--yes"); !strings.HasPrefix(said, "treasury: nonce 2, attempt 1, is CONSUMED\n") {
 		t.Errorf("said %s", said)
 	}
 	if s := listed(p, "--filter=gap").Signers; len(s) != 0 {

@@ -68,6 +68,9 @@ func TestLongShardsGoToThePerformanceEngineAndBack(t *testing.T) {
 	for _, c := range conns {
 		saysEngine(c, wire.EnginePerformance, performance.Performance, signers[0])
 	}
+	if o := command(a, "engine", "switch", "reliable", "--generation=0"); o.Code != e2e.ExitFailure || !strings.Contains(o.Stderr, "the engine was switched meanwhile (generation 1: ") {
+		t.Errorf("a switch of the generation before ended with %d: %s", o.Code, o.Stderr)
+	}
 	mustRun(f.Nodes["b"], "engine", "switch", "reliable", "--wait")
 	saysEngine(conns["a"], wire.EngineReliable, performance.Reliable, signers[0])
 	for _, s := range signers {
