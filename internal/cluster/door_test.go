@@ -25,6 +25,7 @@ import (
 	"noncegate/nonce/noncetest"
 	"noncegate/postdb"
 	"noncegate/test/lab/expect"
+	"noncegate/wire"
 )
 
 // owner is node "b" in fake time, to which the test opens links.
@@ -79,8 +80,11 @@ func (o *owner) Reserve(signer string, _ nonce.Principal) (nonce.Slot, bool) {
 func (o *owner) Leave(nonce.Principal) { o.left.Add(1) }
 
 func (o *owner) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request, r *nonce.Result, done nonce.Completion) {
-	if q.Signer == "panics" {
+	switch q.Signer {
+	case "panics":
 		panic("a mistake")
+	case "slow": // as with --worker-reject-policy caller-runs
+		time.Sleep(2 * o.cfg.Timeout)
 	}
 	n := &run{path: path, slot: *slot, q: q, r: r, done: done}
 	o.mu.Lock()
@@ -479,6 +483,19 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 		if ps.forget(time.Now()); len(ps.byNumber) != maxBroken || len(ps.broken) != maxBroken {
 			t.Errorf("%d paths and %d broken ones, want %d", len(ps.byNumber), len(ps.broken), maxBroken)
 		}
+		used := ps.enter(11) // the oldest now
+		leave(maxBroken + 10)
+		if ps.forget(time.Now()); ps.byNumber[11] != used {
+			t.Error("a path was forgotten on which a request is under way")
+		}
+		ps.leave(used)
+		again := ps.enter(12) // which was forgotten, and stands in the list once more
+		again.Break(nonce.ErrFenced)
+		ps.leave(again)
+		leave(4)
+		if ps.forget(time.Now()); ps.byNumber[12] != again {
+			t.Error("a path was forgotten with one of the same number before it")
+		}
 	})
 }
 
@@ -530,16 +547,11 @@ func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		for range 60 { // beyond its share, and it does not read
-			c.ask(1, allocate("s"))
-		}
+		q := allocate("full")
+		c.say(bytes.Repeat(nonce.AppendRequest([]byte{itRequest, 1, 1}, &q), 60)) // and it does not read
 		time.Sleep(time.Second)
-		for c.end == nil {
-			c.next()
-		}
-		synctest.Wait()
-		if !strings.Contains(o.log.String(), errBehind.Error()) {
-			t.Errorf("it ended with %v; %s", c.end, o.log)
+		if synctest.Wait(); !strings.Contains(o.log.String(), errBehind.Error()) {
+			t.Errorf("the link has not ended: %s", o.log)
 		}
 	})
 }
@@ -591,6 +603,36 @@ func TestGarbageEndsTheLinkAndNothingElse(t *testing.T) {
 			other.want("#1 [2]")
 		})
 	}
+}
+
+// TestWhatWaitsForALinkIsBoundedWithinAMessageToo: the reader ends the link before it queues more.
+func TestWhatWaitsForALinkIsBoundedWithinAMessageToo(t *testing.T) {
+	full := allocate("full")
+	for name, item := range map[string][]byte{
+		"refused": nonce.AppendRequest([]byte{itRequest, 1, 1}, &full), "an interest": (&interest{seq: 1, all: true}).append(nil),
+	} {
+		serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
+			in := o.newInbound(o.link("a", 1).ws, greeted{node: "a"})
+			if err := in.take(bytes.Repeat(item, 1000)); !errors.Is(err, errBehind) || len(in.out) > maxBehind*10+1 {
+				t.Errorf("%s: %d answers wait, %v", name, len(in.out), err)
+			}
+			in.finish()
+		})
+	}
+}
+
+// With --worker-reject-policy caller-runs the reader of a link may run what it read.
+func TestANodeIsNotSilentWhileThisOneTakesLongForARequest(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		c.ws.SetPingHandler(func(string) error { return nil }) // a pipe of this test would not take the answer
+		c.say(nonce.AppendRequest([]byte{itRequest, 1, 1}, &nonce.Request{Kind: nonce.KindAllocate, Signer: "slow", Count: 1}))
+		go func() { (<-o.runs).end(held(1)) }()
+		c.want("#1 [1]")
+		c.ask(1, allocate("s"))
+		(<-o.runs).end(held(2))
+		c.want("#1 [2]")
+	})
 }
 
 func TestEventsFollowWhatANodeWantsWithoutDoublesOrGaps(t *testing.T) {
@@ -761,6 +803,18 @@ func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {
 type deafNode struct{}
 
 func (*deafNode) Take(*nonce.Event, int64) bool { return false }
+
+// TestARestartIsToldBehindAllThatIsReady: the node counts no gap then. Here the writer finds the farewell first.
+func TestARestartIsToldBehindAllThatIsReady(t *testing.T) {
+	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
+		c := o.link("a", 1)
+		for in := range o.door.links {
+			in.push(reply{have: 7}) // without a wake
+			in.close(wire.CloseServiceRestart, wire.CloseTextRestart)
+		}
+		c.want("have 7", "the end: websocket: close 1012")
+	})
+}
 
 // TestADrainAnswersWhatItHasThenClosesEachLinkAsForARestart.
 func TestADrainAnswersWhatItHasThenClosesEachLinkAsForARestart(t *testing.T) {

@@ -98,6 +98,9 @@ func (in *inbound) finish() {
 func (in *inbound) take(message []byte) error {
 	f := &frame{b: message}
 	for len(f.b) > 0 && f.err == nil {
+		if in.behind() {
+			return errBehind
+		}
 		switch tag := f.tag(); tag {
 		case itRequest:
 			c := in.newCall()
@@ -198,10 +201,15 @@ func (in *inbound) wrote() {
 // look implements end.
 func (in *inbound) look(now time.Time) error {
 	in.paths.forget(now)
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if len(in.out)-in.events > maxBehind*in.r.cfg.MaxInflight {
+	if in.behind() {
 		return errBehind
 	}
 	return nil
+}
+
+// behind reports whether more waits to be sent than may.
+func (in *inbound) behind() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.out)-in.events > maxBehind*in.r.cfg.MaxInflight
 }

@@ -78,7 +78,7 @@ func (ps *paths) forget(now time.Time) {
 			return
 		}
 		ps.broken = ps.broken[1:]
-		if p.n == 0 && old || many {
+		if p.n == 0 && ps.byNumber[p.number] == p { // else it is in use, or was forgotten and begun again
 			delete(ps.byNumber, p.number)
 		}
 	}

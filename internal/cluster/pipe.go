@@ -31,6 +31,7 @@ type pipe struct {
 	cfg     *Config
 	ws      *websocket.Conn
 	heardAt atomic.Int64  // Unix nanoseconds
+	taking  atomic.Bool   // what came is being taken, which may wait for this node: the other is not silent
 	more    chan struct{} // there is something to send
 	pings   chan struct{}
 	pongs   wsconn.Pongs
@@ -97,7 +98,7 @@ func (p *pipe) run(ctx context.Context, l end) error {
 				pinged = now
 				poke(p.pings)
 			}
-			if now.UnixNano()-p.heardAt.Load() > int64(p.cfg.silence()) {
+			if !p.taking.Load() && now.UnixNano()-p.heardAt.Load() > int64(p.cfg.silence()) {
 				err = errSilent
 			} else {
 				err = l.look(now)
@@ -188,7 +189,11 @@ func (p *pipe) read(l end) error {
 		if _, err := message.ReadFrom(heard{r, p}); err != nil {
 			return err
 		}
-		if err := l.take(message.Bytes()); err != nil {
+		p.taking.Store(true)
+		err = l.take(message.Bytes())
+		p.hear()
+		p.taking.Store(false)
+		if err != nil {
 			return err
 		}
 	}
@@ -223,7 +228,7 @@ func (p *pipe) write(l end) error {
 		case <-p.pings:
 			err = p.control(websocket.PingMessage, nil)
 		case bye := <-p.quit:
-			for len(bye.text) > 0 && len(b) > 0 && err == nil {
+			for left := len(bye.text) > 0; left && err == nil; left = len(b) > 0 {
 				b, err = p.send(l, b)
 			}
 			_ = p.control(websocket.CloseMessage, websocket.FormatCloseMessage(bye.code, bye.text)) // a courtesy
