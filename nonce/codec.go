@@ -388,8 +388,11 @@ func (f *form) conflict(e *ConflictError) {
 	}
 }
 
-// fail ends the reading.
+// fail ends the reading. What is written stays: the node that reads it says what is wrong with it.
 func (f *form) fail(format string, args ...any) {
+	if !f.reading {
+		return
+	}
 	if f.err == nil {
 		f.err = fmt.Errorf("%w: "+format, append([]any{ErrCodec}, args...)...)
 	}

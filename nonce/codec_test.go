@@ -37,6 +37,28 @@ func TestRequestsResultsAndEventsComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
+// TestWhatBreaksARuleIsWrittenAndNotRead: what stands before it in a message must not be lost.
+func TestWhatBreaksARuleIsWrittenAndNotRead(t *testing.T) {
+	q := Request{Kind: KindAllocate, Signer: "s", Count: MaxCount + 1}
+	r := Result{Err: &ConflictError{Nonce: -2}}
+	lowest := Result{Err: &HoldLimitError{Window: true, Lowest: -1}}
+	e := Event{Type: EventUsed, Signer: "s", Gap: &Gap{Kind: WatchGap, Nonce: -1}}
+	before := []byte("before")
+	for _, b := range [][]byte{AppendRequest(before, &q), AppendResult(before, &r), AppendResult(before, &lowest), AppendEvent(before, &e)} {
+		if !bytes.HasPrefix(b, before) || len(b) == len(before) {
+			t.Errorf("%q is left", b)
+			continue
+		}
+		b = b[len(before):]
+		_, asRequest := ReadRequest(b, new(Request))
+		_, asResult := ReadResult(b, new(Result))
+		_, asEvent := ReadEvent(b, new(Event))
+		if asRequest == nil || asResult == nil || asEvent == nil {
+			t.Errorf("%x was read", b)
+		}
+	}
+}
+
 // both writes a value, reads it, and reads what is only a part of it.
 func both[T any](t *testing.T, v, back *T, write func([]byte, *T) []byte, read func([]byte, *T) ([]byte, error)) {
 	t.Helper()
