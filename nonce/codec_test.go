@@ -43,19 +43,17 @@ func TestWhatBreaksARuleIsWrittenAndNotRead(t *testing.T) {
 	r := Result{Err: &ConflictError{Nonce: -2}}
 	lowest := Result{Err: &HoldLimitError{Window: true, Lowest: -1}}
 	e := Event{Type: EventUsed, Signer: "s", Gap: &Gap{Kind: WatchGap, Nonce: -1}}
-	before := []byte("before")
-	for _, b := range [][]byte{AppendRequest(before, &q), AppendResult(before, &r), AppendResult(before, &lowest), AppendEvent(before, &e)} {
-		if !bytes.HasPrefix(b, before) || len(b) == len(before) {
-			t.Errorf("%q is left", b)
-			continue
-		}
-		b = b[len(before):]
-		_, asRequest := ReadRequest(b, new(Request))
-		_, asResult := ReadResult(b, new(Result))
-		_, asEvent := ReadEvent(b, new(Event))
-		if asRequest == nil || asResult == nil || asEvent == nil {
-			t.Errorf("%x was read", b)
-		}
+	wrote(t, &q, AppendRequest, ReadRequest)
+	wrote(t, &r, AppendResult, ReadResult)
+	wrote(t, &lowest, AppendResult, ReadResult)
+	wrote(t, &e, AppendEvent, ReadEvent)
+}
+
+func wrote[T any](t *testing.T, v *T, write func([]byte, *T) []byte, read func([]byte, *T) ([]byte, error)) {
+	t.Helper()
+	b, there := bytes.CutPrefix(write([]byte("before"), v), []byte("before"))
+	if _, err := read(b, new(T)); !there || len(b) == 0 || !errors.Is(err, ErrCodec) {
+		t.Errorf("%+v is written as %q behind what was there: %t; it is read with %v", *v, b, there, err)
 	}
 }
 
