@@ -49,6 +49,14 @@ func (e *refusal) Error() string {
 	return fmt.Sprintf("HTTP status %d %s", e.status, e.sentence)
 }
 
+// maxSentence bounds what is kept of the sentence of a node that has proved nothing yet.
+const maxSentence = 200
+
+// clip makes a line of the beginning of a sentence.
+func clip(sentence string) string {
+	return strings.Join(strings.Fields(sentence[:min(len(sentence), maxSentence)]), " ")
+}
+
 // dial makes one attempt to open a link.
 func (p *peer) dial() (*link, error) {
 	p.mu.Lock()
@@ -63,7 +71,8 @@ func (p *peer) dial() (*link, error) {
 		p.complain(raw, err)
 		return nil, err
 	}
-	p.complaint, l.incarnation = "", incarnation
+	clear(p.complaints)
+	l.incarnation = incarnation
 	return l, nil
 }
 
@@ -99,9 +108,8 @@ func (p *peer) open(raw string) (*link, error) {
 
 func dialError(ctx context.Context, resp *http.Response, err error) error {
 	if resp != nil {
-		const enough = 200
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, enough)) // gorilla has read it
-		return &refusal{status: resp.StatusCode, sentence: strings.Join(strings.Fields(string(body)), " ")}
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxSentence)) // gorilla has read it
+		return &refusal{status: resp.StatusCode, sentence: clip(string(body))}
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -112,8 +120,11 @@ func dialError(ctx context.Context, resp *http.Response, err error) error {
 	return err
 }
 
-// complain logs why the node cannot be reached, when the reason is another than
-// last time. Only keep calls it.
+// maxComplaints bounds the reasons that are logged of one node until it is linked: what answers at its
+// address may answer differently each time.
+const maxComplaints = 8
+
+// complain logs why the node cannot be reached, each reason once until it is. Only keep calls it.
 func (p *peer) complain(url string, err error) {
 	kind, level := "unreachable", slog.LevelWarn
 	if e, ok := errors.AsType[*refusal](err); ok {
@@ -124,10 +135,10 @@ func (p *peer) complain(url string, err error) {
 	} else if errors.Is(err, errNoSecret) || errors.Is(err, errAddress) {
 		kind, level = err.Error(), slog.LevelError
 	}
-	if kind == p.complaint || p.ctx.Err() != nil {
+	if p.complaints[kind] || len(p.complaints) == maxComplaints || p.ctx.Err() != nil {
 		return
 	}
-	p.complaint = kind
+	p.complaints[kind] = true
 	p.r.log.Log(context.Background(), level, "node not reached", "node", p.id, "url", url, "error", err)
 }
 

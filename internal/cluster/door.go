@@ -15,20 +15,25 @@ import (
 	"golang.org/x/time/rate"
 
 	"noncegate/backpressure"
+	"noncegate/internal/access/quota"
 	"noncegate/wire"
 )
 
-// MaxInbound bounds the links of other nodes to this one, those included whose handshake is under
-// way: each node keeps one, and for a moment a second one where the first broke.
-const MaxInbound = 256
-
-// maxGreeting bounds the handshakes under way of one address: whoever opens connections and says
-// nothing leaves slots to the nodes. Those behind one proxy try again.
-const maxGreeting = 16
+const (
+	// maxLinks bounds the links of other nodes to this one: each node keeps one, and for a moment a second
+	// one where the first broke.
+	maxLinks = 256
+	// maxGreetings bounds the handshakes under way, and maxGreeting those of one network (quota.NetworkOf):
+	// whoever opens connections and proves nothing takes no place of a link, and leaves some to other
+	// networks. Nodes behind one proxy try again.
+	maxGreetings, maxGreeting = 64, 16
+	// MaxInbound bounds the connections of other nodes.
+	MaxInbound = maxLinks + maxGreetings
+)
 
 var upgrader = websocket.Upgrader{
 	ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10,
-	CheckOrigin: func(*http.Request) bool { return true }, // no browser proves the secret
+	CheckOrigin: func(req *http.Request) bool { return len(req.Header["Origin"]) == 0 }, // no node is a browser
 }
 
 // door lets other nodes in.
@@ -41,14 +46,15 @@ type door struct {
 	leaving bool       // nobody is let in any more
 	closing bool       // no request is taken any more
 	stopped bool       // nothing is begun any more that Stop would have to wait for
-	slots   int        // taken, by links and by handshakes
-	// greeting counts the handshakes under way by the address that they come from.
-	greeting map[netip.Addr]int
-	links    map[*inbound]struct{}
+	slots   int        // taken by links
+	// greetings counts the handshakes under way, greeting those of each network.
+	greetings int
+	greeting  map[netip.Prefix]int
+	links     map[*inbound]struct{}
 }
 
 func (d *door) init(cfg *Config) {
-	d.inflight, d.links, d.greeting = backpressure.NewGate(cfg.MaxTotal), make(map[*inbound]struct{}), make(map[netip.Addr]int)
+	d.inflight, d.links, d.greeting = backpressure.NewGate(cfg.MaxTotal), make(map[*inbound]struct{}), make(map[netip.Prefix]int)
 	for i := range d.seldom {
 		d.seldom[i].Interval = time.Second
 	}
@@ -66,59 +72,67 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, why, http.StatusForbidden)
 		return
 	}
-	address := addressOf(req)
-	if reason := r.door.enter(address); reason != "" {
+	network := quota.NetworkOf(req.RemoteAddr)
+	if reason := r.door.enter(network); reason != "" {
 		r.cfg.Refused(reason)
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "this node takes no links now", http.StatusServiceUnavailable)
+		http.Error(w, sayFull, http.StatusServiceUnavailable)
 		return
 	}
 	began := time.Now()
 	ws, err := upgrader.Upgrade(w, req, nil)
 	if err != nil { // it was answered
-		r.door.greeted(address)
-		r.door.exit()
+		r.door.greeted(network)
 		r.door.serving.Done()
 		return
 	}
 	go func() {
 		defer r.door.serving.Done()
-		defer r.door.exit()
-		r.host(ws, began, req.RemoteAddr, address)
+		r.host(ws, began, req.RemoteAddr, network)
 	}()
 }
 
-// addressOf is the address that a connection comes from, without its port.
-func addressOf(req *http.Request) netip.Addr {
-	a, _ := netip.ParseAddrPort(req.RemoteAddr) // zero: those that cannot be read count as one
-	return a.Addr().Unmap()
-}
-
-// enter takes a slot for a link and its handshake, or says why there is none.
-func (d *door) enter(address netip.Addr) (reason string) {
+// enter counts a handshake as under way, or says why it may not begin.
+func (d *door) enter(network netip.Prefix) (reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.leaving:
 		return RefusedLeaving
-	case d.slots == MaxInbound, d.greeting[address] == maxGreeting:
+	case d.greetings == maxGreetings, d.greeting[network] == maxGreeting:
 		return RefusedFull
 	}
-	d.slots++
-	d.greeting[address]++
+	d.greetings++
+	d.greeting[network]++
 	d.serving.Add(1)
 	return ""
 }
 
 // greeted follows the end of a handshake.
-func (d *door) greeted(address netip.Addr) {
+func (d *door) greeted(network netip.Prefix) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.greeting[address]--; d.greeting[address] == 0 {
-		delete(d.greeting, address)
+	d.greetings--
+	if d.greeting[network]--; d.greeting[network] == 0 {
+		delete(d.greeting, network)
 	}
 }
 
+// place takes a slot for the link of a node that has proved the secret, or says why there is none.
+func (d *door) place() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.leaving:
+		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedLeaving, sentence: sayFull}
+	case d.slots == maxLinks:
+		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedFull, sentence: sayFull}
+	}
+	d.slots++
+	return nil
+}
+
+// exit gives the slot of a link back.
 func (d *door) exit() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,12 +157,19 @@ func (r *Router) stranger(req *http.Request) string {
 }
 
 // host serves one link from its handshake to its end.
-func (r *Router) host(ws *websocket.Conn, began time.Time, remote string, address netip.Addr) {
+func (r *Router) host(ws *websocket.Conn, began time.Time, remote string, network netip.Prefix) {
 	defer ws.Close()
 	stop := context.AfterFunc(r.ctx, func() { ws.Close() })
 	from, err := r.receive(ws)
+	if err == nil {
+		err = r.door.place()
+	}
+	if err == nil {
+		defer r.door.exit()
+		err = say(ws, from.welcome)
+	}
 	stop()
-	r.door.greeted(address)
+	r.door.greeted(network)
 	if e, ok := errors.AsType[*refusal](err); ok {
 		r.refused(e, remote, from)
 		_ = say(ws, e.append([]byte{itRefusal})) // a courtesy, as the close frame

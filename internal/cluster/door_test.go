@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
 	"noncegate/internal/wsconn"
 	"noncegate/internal/wsconn/wspeer"
@@ -290,6 +291,27 @@ func TestTheOtherSideProvesTheSecretToo(t *testing.T) {
 	})
 }
 
+// TestWhatAnUnprovenServerSaysIsLoggedShortAndSeldom, however it changes.
+func TestWhatAnUnprovenServerSaysIsLoggedShortAndSeldom(t *testing.T) {
+	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
+		(<-w.fars["a"]).cut()
+		status := 499
+		w.net.Host("a").Serve = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			ws, err := new(websocket.Upgrader).Upgrade(rw, r, nil)
+			expect.Must(t, err)
+			_, _, err = heed(ws, itHello)
+			expect.Must(t, err)
+			status++
+			_ = say(ws, (&refusal{status: status, sentence: strings.Repeat("no ", 10_000)}).append([]byte{itRefusal}))
+			ws.Close()
+		})
+		time.Sleep(time.Minute)
+		if n := w.logged("node not reached"); n != maxComplaints || w.logged("no no") == 0 || len(w.log.String()) > 10_000 {
+			t.Errorf("%d lines, %d bytes", n, len(w.log.String()))
+		}
+	})
+}
+
 // TestAHandshakeIsOfNoUseAgain: what one side said is taken once, and neither side's proof is the
 // other's.
 func TestAHandshakeIsOfNoUseAgain(t *testing.T) {
@@ -346,8 +368,8 @@ func TestWhatIsNoHandshakeOfThisVersionOpensNoLink(t *testing.T) {
 		synctest.Wait()
 		o.door.mu.Lock()
 		defer o.door.mu.Unlock()
-		if err == nil || o.door.slots != 0 {
-			t.Errorf("it ended with %v, and has %d slots", err, o.door.slots)
+		if err == nil || o.door.greetings != 0 {
+			t.Errorf("it ended with %v, and %d handshakes are under way", err, o.door.greetings)
 		}
 	})
 }
@@ -385,23 +407,55 @@ func TestRefusedNodesAreLoggedOnceASecondAtMost(t *testing.T) {
 
 func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 	serving(t, Config{}, Local{}, func(t *testing.T, o *owner) {
-		o.door.slots = MaxInbound
-		_, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil)
-		if err == nil || resp.StatusCode != http.StatusServiceUnavailable || o.refused[0] != RefusedFull {
-			t.Errorf("one link more: %v, %v", err, o.refused)
-		}
-		o.door.slots = 0
-		for range maxGreeting { // they say nothing
-			if _, _, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil); err != nil {
+		knock := func(origin ...string) int {
+			_, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", http.Header{"Origin": origin})
+			if err != nil && resp == nil {
 				t.Fatal(err)
 			}
+			return resp.StatusCode
 		}
-		if _, resp, err := wsconn.Dial(t.Context(), websocket.Dialer{NetDialContext: o.net.Dial}, "ws://b/node", nil); err == nil || resp.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("one handshake more of an address: %v", err)
+		if status := knock("http://b"); status != http.StatusForbidden {
+			t.Errorf("a browser gets %d", status)
+		}
+		o.door.slots = maxLinks
+		for key, want := range map[string]int{secret: http.StatusServiceUnavailable, "guessed": http.StatusForbidden} {
+			err := o.greeter("a", "b", 1, key, "").greet(o.dial(), time.Now().Add(time.Minute))
+			if e, _ := errors.AsType[*refusal](err); e == nil || e.status != want {
+				t.Errorf("one link more, with the secret %q: %v", key, err)
+			}
+		}
+		synctest.Wait()
+		o.door.slots = 0
+		for range maxGreeting { // they say nothing
+			if status := knock(); status != http.StatusSwitchingProtocols {
+				t.Fatal(status)
+			}
+		}
+		if status := knock(); status != http.StatusServiceUnavailable {
+			t.Errorf("one handshake more of a network: %d", status)
 		}
 		time.Sleep(2 * o.cfg.dialTimeout())
 		o.link("a", 1)
+		if o.door.slots != 1 || o.door.greetings != 0 || len(o.door.greeting) != 0 {
+			t.Errorf("%d links, %d handshakes, of %v", o.door.slots, o.door.greetings, o.door.greeting)
+		}
 	})
+}
+
+func TestHandshakesAreBoundedByNetworkAndInAll(t *testing.T) {
+	var d door
+	d.init(&Config{MaxTotal: 1})
+	enter := func(from string, i int) string { return d.enter(quota.NetworkOf(fmt.Sprintf(from, i))) }
+	for i := range maxGreeting + 1 {
+		if why := enter("[2001:db8::%x]:7", i); (why != "") != (i == maxGreeting) {
+			t.Errorf("handshake %d of an IPv6 network: %q", i, why)
+		}
+	}
+	for i := range maxGreetings - maxGreeting + 1 {
+		if why := enter("10.0.0.%d:7", i); (why != "") != (i == maxGreetings-maxGreeting) {
+			t.Errorf("handshake %d of other networks: %q", i, why)
+		}
+	}
 }
 
 // Also the place in flight of the request comes back, which serving looks at.

@@ -169,6 +169,10 @@ func (w *world) far(rw http.ResponseWriter, req *http.Request) {
 		w.t.Errorf("the handshake: %v", err)
 		return
 	}
+	if err = say(ws, f.from.welcome); err != nil {
+		w.t.Errorf("the welcome: %v", err)
+		return
+	}
 	ws.SetWriteDeadline(time.Time{})
 	ws.SetReadLimit(0)
 	pong := ws.PingHandler()

@@ -34,7 +34,7 @@ type peer struct {
 	cancel context.CancelCauseFunc
 	wake   chan struct{} // there is something to send, or to look at again
 
-	complaint string // keep's: why the node could not be reached, as it was logged
+	complaints map[string]bool // keep's: why the node could not be reached, as it was logged
 
 	mu       sync.Mutex // guards what follows; no I/O and no calls of others beneath it
 	node     lease.Node
@@ -51,7 +51,7 @@ type peer struct {
 
 func newPeer(r *Router, n lease.Node) *peer {
 	p := &peer{
-		r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1),
+		r: r, id: n.Node, node: n, met: time.Now(), wake: make(chan struct{}, 1), complaints: make(map[string]bool),
 		inflight: newInflight(r.cfg.Queue), subs: subscribed{asked: noInterest},
 	}
 	p.ctx, p.cancel = context.WithCancelCause(r.ctx)
