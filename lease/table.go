@@ -23,15 +23,21 @@ const (
 
 // Store is the part of a store that has the shards.
 type Store interface {
+	// Acquire takes those of the shards that it may, with a higher token, and returns all of them as they
+	// are then; Release gives back those that the holder has under these tokens, and returns how many.
+	Acquire(ctx context.Context, h Holder, shards []int) ([]Shard, error)
+	Release(ctx context.Context, h Holder, terms []ShardTerm) (int, error)
 	// Owners says who has which shard.
 	Owners(context.Context) (Owners, error)
 	// Pin has a shard be at a node while that node lives; "": wherever the balance says.
 	Pin(ctx context.Context, shard int, node string) error
 }
 
-// Server serves the shards of a Table, each in a lock of its own. Its methods may be called from any
-// goroutine, and must not block.
+// Server serves the shards of a Table, each in a lock, which it holds when it calls Follow, Acquire, Again,
+// WentBack, Lose and GiveUp with it.
 type Server interface {
+	// These are called from any goroutine, and must not block.
+
 	// Order has something done with a shard when its lock is free. The same need not be done twice.
 	Order(Order)
 	// Now is the store's clock at the earliest, in Unix milliseconds.
@@ -41,6 +47,25 @@ type Server interface {
 	// Leaves reports whether this node leaves a shard of that row, which any node could have taken since
 	// then, to others.
 	Leaves(row *Shard, since time.Time) bool
+	// Halted reports whether this node stopped serving for good.
+	Halted() bool
+
+	// These are called in the lock of the shard.
+
+	// Ask calls the store for what requests wait for, and bounds that wait.
+	Ask(shard int, ask func(context.Context) error) error
+	// Taken is told that the shard is this node's, under a higher token than before; anew: it was not.
+	// With an error it is given back.
+	Taken(shard int, row *Shard, anew bool) error
+	// Leave ends the performance engine of a shard that another node is to have, and reports whether
+	// that other node may.
+	Leave(shard int) bool
+	// Losing is told that a shard with the performance engine is about to be lost; Lost, that any was.
+	Losing(shard int)
+	Lost(shard int)
+	// WentBack is told that the shard has a row with a lower token than was seen: what is remembered of
+	// it is to be compared with the store.
+	WentBack(shard int, seen, row *Shard)
 }
 
 // Order is what is to be done with a shard, in its lock.
@@ -60,13 +85,20 @@ type Config struct {
 	Holder  Holder
 	Mode    string        // the nodes of this mode own shards
 	Owns    bool          // this node is one of them
-	Timeout time.Duration // bounds a call of the store
+	Timeout time.Duration // bounds a look
+	// Bound bounds a call that gives shards back.
+	Bound func() (context.Context, context.CancelFunc)
+	// Aborted reports whether an error of the store says that nothing happened, and that others may hold
+	// a lock; TakenSince is such an error: another node took the shard right after this one.
+	Aborted    func(error) bool
+	TakenSince error
 	// Passes reports whether an error says that a row was locked by others, who let it go soon; Retry is
 	// the pause before it is tried again.
-	Passes  func(error) bool
-	Retry   time.Duration
-	OnNodes func([]Node) // is given the nodes after each look; nil: it is not wanted
-	Log     *slog.Logger
+	Passes   func(error) bool
+	Retry    time.Duration
+	Acquired func(AcquireResult) // counts an attempt
+	OnNodes  func([]Node)        // is given the nodes after each look; nil: it is not wanted
+	Log      *slog.Logger
 }
 
 // Table is what this node knows of all shards, and of the nodes.

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,8 +17,11 @@ import (
 // lease is over.
 type world struct {
 	rows   []Shard
+	locked []int  // shards whose rows somebody has locked
+	late   func() // runs after an acquire, before it is answered
 	orders []string
-	leaves bool // a cannot serve the performance engine
+	told   []string // what the server was told
+	leaves bool     // a cannot serve the performance engine
 }
 
 func (w *world) Owners(context.Context) (Owners, error) {
@@ -30,6 +34,70 @@ func (w *world) Owners(context.Context) (Owners, error) {
 		all.Nodes = append(all.Nodes, n)
 	}
 	return all, nil
+}
+
+var errLocked, errTaken = errors.New("a row is locked"), errors.New("taken since")
+
+func (w *world) Acquire(_ context.Context, h Holder, shards []int) (rows []Shard, err error) {
+	for _, i := range shards {
+		if slices.Contains(w.locked, i) {
+			return nil, errLocked
+		}
+	}
+	for _, i := range shards {
+		row := &w.rows[i]
+		if row.Taken = row.Owner.Node != "b"; row.Taken {
+			row.Owner, row.Token = h, row.Token+1
+		}
+		rows = append(rows, *row)
+		row.Taken = false
+	}
+	if w.late != nil {
+		w.late()
+	}
+	return rows, nil
+}
+
+func (w *world) Release(_ context.Context, h Holder, terms []ShardTerm) (given int, err error) {
+	for _, of := range terms {
+		if slices.Contains(w.locked, of.Shard) {
+			return 0, errLocked
+		}
+	}
+	for _, of := range terms {
+		if row := &w.rows[of.Shard]; row.Owner == h && row.Token == of.Token {
+			row.Owner, row.Token = Holder{}, row.Token+1
+			given++
+		}
+	}
+	return given, nil
+}
+
+func (w *world) Ask(_ int, ask func(context.Context) error) error { return ask(context.Background()) }
+
+func (w *world) tell(format string, args ...any) {
+	w.told = append(w.told, fmt.Sprintf(format, args...))
+}
+
+func (w *world) Halted() bool     { return false }
+func (w *world) Losing(shard int) { w.tell("losing %d", shard) }
+func (w *world) Lost(shard int)   { w.tell("lost %d", shard) }
+
+func (w *world) Leave(shard int) bool {
+	w.tell("leave %d", shard)
+	return !w.leaves
+}
+
+func (w *world) Taken(shard int, row *Shard, anew bool) error {
+	if row.Performance && w.leaves {
+		return errLocked
+	}
+	w.tell("taken %d under %d, anew %t", shard, row.Token, anew)
+	return nil
+}
+
+func (w *world) WentBack(shard int, seen, row *Shard) {
+	w.tell("%d went back from %d to %d", shard, seen.Token, row.Token)
 }
 
 func (w *world) Pin(context.Context, int, string) error { return nil }
@@ -51,8 +119,8 @@ func (w *world) Leaves(row *Shard, _ time.Time) bool { return row.Performance &&
 
 // did are the orders since it was asked last.
 func (w *world) did() string {
-	orders := strings.Join(w.orders, ", ")
-	w.orders = nil
+	orders := strings.Join(append(w.orders, w.told...), ", ")
+	w.orders, w.told = nil, nil
 	return orders
 }
 
@@ -69,7 +137,10 @@ func (w *world) table(t *testing.T, rows ...Shard) (*Table, []*Term) {
 	}
 	table := NewTable(Config{
 		Store: w, Server: w, Holder: Holder{"a", 1}, Mode: "queue", Owns: true, Timeout: time.Minute,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Bound:   func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+		Aborted: func(err error) bool { return err == errLocked || err == errTaken }, TakenSince: errTaken,
+		Acquired: func(r AcquireResult) { w.tell("%s", r) },
+		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}, terms)
 	if err := table.Look(t.Context()); err != nil {
 		t.Fatal(err)
@@ -142,7 +213,7 @@ func TestALookOrdersEachShardToWhereItShouldBe(t *testing.T) {
 		w := &world{leaves: true}
 		table, terms := w.table(t, test.row)
 		if test.token != 0 {
-			terms[0].Begin(&Shard{Token: test.token})
+			terms[0].token.Store(test.token)
 		}
 		if test.stopped {
 			terms[0].Stopped.Add(1)
@@ -158,7 +229,7 @@ func TestALookGivesUpTwoShardsAtMost(t *testing.T) {
 	w := new(world)
 	table, terms := w.table(t, row("a", "b"), row("a", "b"), row("a", "b"))
 	for _, m := range terms {
-		m.Begin(m.Row())
+		m.token.Store(m.Row().Token)
 	}
 	if table.Balance(); len(w.orders) != 2 {
 		t.Errorf("it orders %v", w.orders)
@@ -178,14 +249,13 @@ func TestAShardThatItsNodeDoesNotTakeIsTakenAfterASecondAndKeptForFive(t *testin
 			if got := fmt.Sprint(w.did(), " after ", time.Since(began)); got != want {
 				t.Fatalf("got %s, want %s", got, want)
 			}
-			if taken := (Shard{Token: m.Row().Token + 1, Owner: Holder{"a", 1}, Pinned: "b"}); !m.Mine() {
-				m.See(taken)
-				m.Begin(&taken)
+			if !m.Mine() {
+				table.Follow([]Order{{Shard: m, Take: true}}, time.Now())
+				w.did()
 				continue
 			}
-			m.End()
-			m.Leave("b", time.Now())
-			m.See(Shard{Token: m.Row().Token + 1})
+			table.Follow([]Order{{Shard: m, To: "b"}}, time.Now())
+			w.did()
 			if got := table.YieldedTo(m); got != "b" {
 				t.Errorf("it is left to %q", got)
 			}
@@ -211,7 +281,7 @@ func TestALookAndAHeartbeatTellOfAStoreThatWentBackAndOfALateAcquire(t *testing.
 	if table.Renewed([]Shard{late}); w.did() != "take 1" {
 		t.Error("an acquire that came late is not taken up")
 	}
-	terms[1].Begin(&late)
+	terms[1].token.Store(late.Token)
 	if table.Renewed([]Shard{late}); w.did() != "" {
 		t.Error("what is this node's is ordered again")
 	}
@@ -221,5 +291,111 @@ func TestALookAndAHeartbeatTellOfAStoreThatWentBackAndOfALateAcquire(t *testing.
 	}
 	if slices.Contains(table.Fleet().Live, "a") {
 		t.Error("a node that retired is in its own fleet")
+	}
+}
+
+func TestWhatIsAcquiredIsKeptInStepWithTheRows(t *testing.T) {
+	for name, test := range map[string]struct {
+		row    Shard
+		before func(*world, *Term)
+		want   string
+		err    error
+		mine   bool
+	}{
+		"nobody's":              {row: row("", ""), mine: true, want: "taken 0 under 6, anew true, acquired"},
+		"of a lease that ended": {row: row("c", ""), mine: true, want: "taken 0 under 6, anew true, takeover"},
+		"another's":             {row: row("b", ""), want: "held"},
+		"this node's, under the next token": {
+			row: row("a", ""), mine: true, want: "taken 0 under 6, anew false, acquired",
+			before: func(_ *world, m *Term) { m.token.Store(5) },
+		},
+		"this node's, but not all the time": {
+			row: row("a", ""), mine: true, want: "lost 0, taken 0 under 6, anew false, acquired",
+			before: func(_ *world, m *Term) { m.token.Store(4) },
+		},
+		"this node's, with the engine": {
+			row: row("a", ""), mine: true, want: "losing 0, lost 0, taken 0 under 6, anew false, acquired",
+			before: func(_ *world, m *Term) { m.token.Store(5); m.Fast = true },
+		},
+		"the store went back": {
+			row: row("", ""), mine: true, want: "0 went back from 9 to 6, taken 0 under 6, anew true, acquired",
+			before: func(_ *world, m *Term) { m.See(Shard{Token: 9}) },
+		},
+		"another took it since": {
+			row: row("a", ""), want: "held, lost 0", err: errTaken,
+			before: func(w *world, m *Term) {
+				m.token.Store(5)
+				w.late = func() { m.See(Shard{Token: 7, Owner: Holder{"b", 1}}) }
+			},
+		},
+		"of an engine that is not there": {
+			row: Shard{Token: 5, Engine: Engine{Performance: true}}, want: "lost 0", err: errLocked,
+			before: func(w *world, _ *Term) { w.leaves = true },
+		},
+		"its row is locked": {
+			row: row("", ""), want: "error", err: errLocked,
+			before: func(w *world, _ *Term) { w.locked = []int{0} },
+		},
+	} {
+		w := new(world)
+		table, terms := w.table(t, test.row)
+		m := terms[0]
+		m.Doubt()
+		if test.before != nil {
+			test.before(w, m)
+		}
+		got := table.Acquire(terms)[0]
+		if told := w.did(); told != test.want || got.Err != test.err || m.Mine() != test.mine {
+			t.Errorf("%s: %q, error %v, mine %t; want %q", name, told, got.Err, m.Mine(), test.want)
+		}
+		if test.mine && (m.Token() != 6 || m.Row().Token != 6 || m.Took.Token != 6 || m.Unsure) {
+			t.Errorf("%s: it knows %+v", name, m.Took)
+		}
+	}
+}
+
+func TestAShardWhoseRowIsLockedHoldsUpNoOther(t *testing.T) {
+	w := &world{locked: []int{1}}
+	table, terms := w.table(t, row("", ""), row("", ""), row("", ""))
+	table.Acquire(terms)
+	if !terms[0].Mine() || terms[1].Mine() || !terms[2].Mine() {
+		t.Errorf("they were acquired so: %s", w.did())
+	}
+	w.locked = []int{0}
+	table.GiveUpAll()
+	for i, want := range []string{"a", "", ""} {
+		if got := w.rows[i].Owner.Node; got != want || terms[i].Mine() {
+			t.Errorf("shard %d is at %q, want %q", i, got, want)
+		}
+	}
+	if got := terms[2].Row(); got.Token != 7 || got.Owner.Node != "" || terms[0].Row().Token != 6 {
+		t.Errorf("what was given back is known as %+v", got)
+	}
+}
+
+func TestAnOrderIsFollowedByWhatIsKnownThen(t *testing.T) {
+	w := new(world)
+	table, terms := w.table(t, row("", ""), row("", ""), row("b", ""))
+	m, now := terms[0], time.Now()
+	table.Acquire(terms[:1])
+	w.did()
+	if table.Follow([]Order{{Shard: m, Take: true}}, now); w.did() != "" {
+		t.Error("what it has is taken again")
+	}
+	seen := terms[2].Row()
+	back := Shard{Shard: 2, Token: 3}
+	order := Order{Shard: terms[2], Seen: seen, Back: &back}
+	terms[2].See(Shard{Shard: 2, Token: 6})
+	if table.Follow([]Order{order}, now); w.did() != "" || terms[2].Row().Token != 6 {
+		t.Error("a row that was read before a newer one is taken for a store that went back")
+	}
+	m.Fast, w.leaves = true, true
+	if table.Follow([]Order{{Shard: m, To: "b"}}, now); w.did() != "leave 0" || !m.Mine() {
+		t.Error("a shard is given up that the engine keeps")
+	}
+	m.Fast = false
+	table.Retire()
+	if table.Follow([]Order{{Shard: m, Take: true}, {Shard: terms[1], Take: true}}, now); w.did() != "lost 0" || m.Mine() || terms[1].Mine() {
+		t.Error("a node that retired does not give up what it is to take")
 	}
 }

@@ -68,29 +68,3 @@ func (m *Term) Doubt() { m.hint, m.Unsure = address{}, true }
 
 // Believe goes by the row alone.
 func (m *Term) Believe() { m.hint, m.Unsure = address{}, false }
-
-// GoBack takes in a row with a lower token than that of seen, if that is its row still; nil: whichever
-// is. The store lost what raised the token.
-func (m *Term) GoBack(seen, row *Shard) bool {
-	if seen != nil {
-		return m.row.CompareAndSwap(seen, row)
-	}
-	m.row.Store(row)
-	return true
-}
-
-// Begin makes it this node's, by a row that was acquired; End, not.
-func (m *Term) Begin(row *Shard) {
-	m.token.Store(row.Token)
-	m.Took = *row
-}
-
-// End makes it not this node's.
-func (m *Term) End() {
-	m.Fast = false
-	m.token.Store(0)
-	m.Stay++
-}
-
-// Leave notes for which node it is given up, which is left a while to take it.
-func (m *Term) Leave(to string, now time.Time) { m.leftTo, m.leftUntil = to, now.Add(freeFor) }

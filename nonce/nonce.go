@@ -19,6 +19,8 @@ package nonce
 
 import (
 	"time"
+
+	"noncegate/lease"
 )
 
 // Mode says how requests are run.
@@ -42,27 +44,16 @@ const (
 
 // Figures receives what is measured. Its calls come from the hot path.
 type Figures interface {
-	WorkerQueue(d time.Duration)       // queued to taken by a worker
-	Commit(d time.Duration, ops int)   // one round trip, and the ops it carried
-	LeaseAcquire(result AcquireResult) // one attempt to take a shard
-	LeaseRenew(result RenewResult)     // one heartbeat that renewed the lease of the node
-	FenceReject(op Kind)               // one op told fenced
-	WentBack()                         // a signer, or the node, stopped because the store went back
-	Invariant()                        // a commit aborted by ErrInvariant: an alarm
-	Swept(expired int)                 // holds whose client did not mark in time, each once
-	SweepsPaused(paused bool)          // by a jump of the store's clock
+	WorkerQueue(d time.Duration)             // queued to taken by a worker
+	Commit(d time.Duration, ops int)         // one round trip, and the ops it carried
+	LeaseAcquire(result lease.AcquireResult) // one attempt to take a shard
+	LeaseRenew(result RenewResult)           // one heartbeat that renewed the lease of the node
+	FenceReject(op Kind)                     // one op told fenced
+	WentBack()                               // a signer, or the node, stopped because the store went back
+	Invariant()                              // a commit aborted by ErrInvariant: an alarm
+	Swept(expired int)                       // holds whose client did not mark in time, each once
+	SweepsPaused(paused bool)                // by a jump of the store's clock
 }
-
-// AcquireResult is what became of an attempt to take a shard: a label of metrics.
-type AcquireResult string
-
-// The results of an acquire.
-const (
-	AcquireNew      AcquireResult = "acquired" // nobody owned it, or its owner had given it up
-	AcquireTakeover AcquireResult = "takeover" // its owner was another node, whose lease had ended
-	AcquireHeld     AcquireResult = "held"     // another node owns it
-	AcquireError    AcquireResult = "error"    // the store did not say
-)
 
 // RenewResult is what became of a heartbeat that renewed the lease: a label of metrics.
 type RenewResult string

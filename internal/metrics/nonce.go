@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -12,7 +13,7 @@ import (
 type Nonce struct {
 	perf *Set
 
-	acquired     Family[nonce.AcquireResult]
+	acquired     Family[lease.AcquireResult]
 	renewed      Family[nonce.RenewResult]
 	fenced       Family[string]
 	wentBack     *Count
@@ -35,7 +36,7 @@ func NewNonce(reg prometheus.Registerer, perf *Set) *Nonce {
 	return &Nonce{
 		perf: perf,
 		acquired: NewFamily(reg, "lease_acquire_total", "result", "Attempts to take a shard.",
-			nonce.AcquireNew, nonce.AcquireTakeover, nonce.AcquireHeld, nonce.AcquireError),
+			lease.AcquireNew, lease.AcquireTakeover, lease.AcquireHeld, lease.AcquireError),
 		renewed: NewFamily(reg, "lease_renew_total", "result", "Heartbeats that renewed the lease of this node; late: it had ended before.",
 			nonce.RenewInTime, nonce.RenewLate),
 		fenced:    NewFamily(reg, "fence_rejects_total", "op", "Operations refused because ownership was lost.", writes...),
@@ -57,7 +58,7 @@ func (n *Nonce) Commit(d time.Duration, ops int) {
 }
 
 // LeaseAcquire implements nonce.Figures.
-func (n *Nonce) LeaseAcquire(result nonce.AcquireResult) { n.acquired.Inc(result) }
+func (n *Nonce) LeaseAcquire(result lease.AcquireResult) { n.acquired.Inc(result) }
 
 // LeaseRenew implements nonce.Figures.
 func (n *Nonce) LeaseRenew(result nonce.RenewResult) { n.renewed.Inc(result) }

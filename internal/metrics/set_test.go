@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/backpressure"
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/test/lab/expect"
 	"noncegate/wire"
@@ -76,8 +77,8 @@ func TestEachCounterCountsUnderItsOwnLabel(t *testing.T) {
 	s.Kicked(backpressure.KickHardCap)
 	s.Dropped(backpressure.DropSlow, 3)
 	n := NewNonce(reg, s)
-	n.LeaseAcquire(nonce.AcquireTakeover)
-	n.LeaseAcquire(nonce.AcquireTakeover)
+	n.LeaseAcquire(lease.AcquireTakeover)
+	n.LeaseAcquire(lease.AcquireTakeover)
 	n.LeaseRenew(nonce.RenewLate)
 	n.FenceReject(nonce.KindSetFloor)
 	n.Swept(4)

@@ -3,6 +3,7 @@ package noncetest
 import (
 	"time"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -14,7 +15,7 @@ var _ nonce.Figures = Unmeasured{}
 // WorkerQueue and all others implement nonce.Figures.
 func (Unmeasured) WorkerQueue(time.Duration)        {}
 func (Unmeasured) Commit(time.Duration, int)        {}
-func (Unmeasured) LeaseAcquire(nonce.AcquireResult) {}
+func (Unmeasured) LeaseAcquire(lease.AcquireResult) {}
 func (Unmeasured) LeaseRenew(nonce.RenewResult)     {}
 func (Unmeasured) FenceReject(nonce.Kind)           {}
 func (Unmeasured) WentBack()                        {}

@@ -215,7 +215,7 @@ func (b *basic) sweep(paused bool) {
 	if paused || len(b.svc.table.Fleet().Live) > 0 {
 		return
 	}
-	due, err := b.svc.due(b.svc.shards)
+	due, err := b.svc.due(b.svc.OwnedShards())
 	if err != nil {
 		b.svc.log.Debug("looking for overdue holds", "error", err)
 		return

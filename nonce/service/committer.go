@@ -178,15 +178,7 @@ func (s Shard) Term() lease.ShardTerm { return s.sh.Believed() }
 // valid any more. An error says that it is not known whether it was acquired, or why this node does
 // not have it although it was.
 func (s Shard) Acquire(forget bool) (lease.Shard, error) {
-	w, was := s.sh.worker, *s.sh.Row()
-	rows, err := w.tryAcquire([]int{s.sh.ID})
-	if err != nil {
-		return lease.Shard{}, err
-	}
-	if forget && rows[0].Taken {
-		w.lose(s.sh)
-	}
-	return rows[0], w.acquired(s.sh, &rows[0], &was)
+	return s.sh.worker.svc.table.Again(&s.sh.Term, forget)
 }
 
 // Lose makes it not this node's; whoever asks next acquires it first, which tells whose it is.
@@ -196,7 +188,7 @@ func (s Shard) Lose() {
 }
 
 // Release gives it back, so that another node can take it.
-func (s Shard) Release() { s.sh.worker.releaseShards([]*shard{s.sh}) }
+func (s Shard) Release() { s.sh.worker.svc.table.GiveUp([]*lease.Term{&s.sh.Term}) }
 
 // Take has its worker acquire it in the next batch.
 func (s Shard) Take() { s.sh.worker.order(lease.Order{Shard: &s.sh.Term, Take: true}) }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"noncegate/lease"
 	"noncegate/nonce"
 )
 
@@ -26,10 +25,10 @@ const noStay = math.MaxUint64
 func (w *worker) compareAll() {
 	w.svc.log.Warn("the store may have become another one; what is remembered is compared with it", "signers", len(w.memory.signers))
 	shards := w.owned()
-	for i, got := range w.acquire(shards) {
-		if got.err != nil {
-			w.svc.log.Error("a shard could not be acquired again", "shard", shards[i].ID, "error", got.err)
-			w.lose(shards[i])
+	for i, got := range w.svc.table.Acquire(shards) {
+		if got.Err != nil {
+			w.svc.log.Error("a shard could not be acquired again", "shard", shards[i].ID, "error", got.Err)
+			w.svc.table.Lose(shards[i])
 		}
 	}
 	w.compareThose(func(*signer) bool { return true })
@@ -144,13 +143,4 @@ func (s *signer) stop() {
 		s.shard.Stopped.Add(1)
 	}
 	s.stopped, s.safe = true, max(s.safe, s.row.Next)
-}
-
-// shardWentBack follows a shard's row with a lower token than was seen, which a store only shows
-// after it lost commits: what is remembered of the shard's signers is compared with the store.
-func (w *worker) shardWentBack(sh *shard, row *lease.Shard) {
-	w.svc.fig.WentBack()
-	w.svc.log.Error("the store went back", "shard", sh.ID, "seen_token", sh.Row().Token, "token", row.Token)
-	sh.GoBack(nil, row)
-	w.compareThose(func(sig *signer) bool { return sig.shard == sh })
 }

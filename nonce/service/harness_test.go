@@ -171,11 +171,11 @@ func (f *figures) WorkerQueue(time.Duration) {}
 func (f *figures) Commit(_ time.Duration, ops int) {
 	f.count(func() { f.commits = append(f.commits, ops) })
 }
-func (f *figures) LeaseAcquire(r nonce.AcquireResult) {
+func (f *figures) LeaseAcquire(r lease.AcquireResult) {
 	f.count(func() {
-		*map[nonce.AcquireResult]*int{
-			nonce.AcquireNew: &f.acquired, nonce.AcquireTakeover: &f.takeovers,
-			nonce.AcquireHeld: &f.notHad, nonce.AcquireError: &f.failed,
+		*map[lease.AcquireResult]*int{
+			lease.AcquireNew: &f.acquired, lease.AcquireTakeover: &f.takeovers,
+			lease.AcquireHeld: &f.notHad, lease.AcquireError: &f.failed,
 		}[r]++
 	})
 }

@@ -127,7 +127,7 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 	case l.Shard.Token != term || l.Shard.Owner != w.svc.holder:
 		g.sig = nil
 		if l.Shard.Token < term {
-			w.shardWentBack(g.shard, &l.Shard)
+			w.svc.table.WentBack(&g.shard.Term, &l.Shard)
 		}
 		w.fenced(g, &l.Shard)
 	case l.Err != nil:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"noncegate/lease"
 	"noncegate/nonce"
 	"noncegate/nonce/rules"
 )
@@ -13,13 +14,13 @@ import (
 // commit is either visible or refused, and only then does reading settle it. Where another
 // node has the shard by now, its token does the same.
 func (w *worker) settle(groups []*group, cause error) []*group {
-	var shards []*shard
+	var shards []*lease.Term
 	for _, g := range groups {
-		if !slices.Contains(shards, g.shard) {
-			shards = append(shards, g.shard)
+		if !slices.Contains(shards, &g.shard.Term) {
+			shards = append(shards, &g.shard.Term)
 		}
 	}
-	acquired := w.acquire(shards)
+	acquired := w.svc.table.Acquire(shards)
 	needs := make([]nonce.SignerNeed, len(groups))
 	for i, g := range groups {
 		needs[i] = nonce.SignerNeed{Signer: g.name}
@@ -32,7 +33,7 @@ func (w *worker) settle(groups []*group, cause error) []*group {
 	for i, g := range groups {
 		// A row says that the acquire was answered, and so that the token is above the commit's,
 		// also where this node does not have the shard.
-		if err != nil || acquired[slices.Index(shards, g.shard)].row.Token == 0 {
+		if err != nil || acquired[slices.Index(shards, &g.shard.Term)].Row.Token == 0 {
 			w.lose(g.shard) // so that whoever asks next acquires it first
 			w.leaveUnknown(g, cause)
 			continue

@@ -19,12 +19,10 @@ type serving struct{ *Service }
 
 // Order implements lease.Server.
 func (s serving) Order(o lease.Order) {
-	switch sh := s.shards[o.Shard.ID]; {
-	case s.basic == nil:
-		sh.worker.order(o)
-	case o.Back != nil && sh.GoBack(o.Seen, o.Back): // nothing is remembered that could be compared
-		s.fig.WentBack()
-		s.log.Error("the store went back", "shard", sh.ID, "seen_token", o.Seen.Token, "token", o.Back.Token)
+	if s.basic == nil {
+		s.shards[o.Shard.ID].worker.order(o)
+	} else {
+		s.table.Follow([]lease.Order{o}, time.Now())
 	}
 }
 
@@ -36,6 +34,62 @@ func (s serving) Reaches(node string) bool { return s.cfg.Router == nil || s.cfg
 
 // Leaves implements lease.Server.
 func (s serving) Leaves(row *lease.Shard, since time.Time) bool { return s.leaves(row, since) }
+
+// Halted implements lease.Server.
+func (s serving) Halted() bool { return s.haltedBy() != nil }
+
+// Ask implements lease.Server.
+func (s serving) Ask(shard int, ask func(context.Context) error) error {
+	return s.shards[shard].worker.askStore(ask)
+}
+
+// Taken implements lease.Server.
+func (s serving) Taken(shard int, row *lease.Shard, anew bool) error {
+	sh := s.shards[shard]
+	w := sh.worker
+	if row.Performance && w.committer == nil { // the shard is for a node that has the engine
+		return errNoEngine
+	}
+	if sh.Fast = row.Performance; w.committer != nil {
+		w.committer.Acquired(Shard{sh}, row, anew)
+	}
+	return nil
+}
+
+// Leave implements lease.Server.
+func (s serving) Leave(shard int) bool {
+	sh := s.shards[shard]
+	return sh.worker.committer.Leave(Shard{sh})
+}
+
+// Losing implements lease.Server.
+func (s serving) Losing(shard int) {
+	sh := s.shards[shard]
+	sh.worker.committer.Lost(Shard{sh})
+}
+
+// Lost implements lease.Server.
+func (s serving) Lost(shard int) {
+	if s.cfg.Chain == nil {
+		return
+	}
+	sh := s.shards[shard]
+	for _, sig := range sh.worker.memory.signers { // the chain is not asked for them by this node any more
+		if sig.shard == sh && !sig.stopped {
+			sig.disown()
+		}
+	}
+}
+
+// WentBack implements lease.Server.
+func (s serving) WentBack(shard int, seen, row *lease.Shard) {
+	s.fig.WentBack()
+	s.log.Error("the store went back", "shard", shard, "seen_token", seen.Token, "token", row.Token)
+	if s.basic == nil { // else nothing is remembered that could be compared
+		sh := s.shards[shard]
+		sh.worker.compareThose(func(sig *signer) bool { return sig.shard == sh })
+	}
+}
 
 // observed is the store, which shows its clock with the shards.
 type observed struct {
@@ -62,6 +116,8 @@ func (s *Service) newTable() *lease.Table {
 	return lease.NewTable(lease.Config{
 		Store: observed{s.store, s.clock}, Server: serving{s}, Holder: s.holder, Mode: string(nonce.WorkerQueue), Owns: s.basic == nil,
 		Timeout: s.cfg.StoreTimeout, Passes: passes, Retry: s.cfg.LockRetry, OnNodes: s.cfg.OnNodes, Log: s.log,
+		Bound: s.timeout, Aborted: func(err error) bool { return nonce.OutcomeOf(err) == nonce.Aborted },
+		TakenSince: &nonce.StoreError{Outcome: nonce.Aborted, Err: errTakenSince}, Acquired: s.fig.LeaseAcquire,
 	}, terms)
 }
 

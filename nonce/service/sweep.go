@@ -105,7 +105,11 @@ func (w *worker) sweep(paused bool) {
 	w.tick = true
 	w.mu.Unlock()
 	if !busy && !paused {
-		due, err := w.svc.due(w.owned())
+		var ids []int
+		for _, m := range w.owned() {
+			ids = append(ids, m.ID)
+		}
+		due, err := w.svc.due(ids)
 		if err != nil {
 			w.svc.log.Debug("looking for overdue holds", "error", err)
 		}
@@ -117,13 +121,9 @@ func (w *worker) sweep(paused bool) {
 }
 
 // due are signers of the shards that the store has listed for now or before.
-func (s *Service) due(shards []*shard) ([]nonce.DueEntry, error) {
-	if len(shards) == 0 {
+func (s *Service) due(ids []int) ([]nonce.DueEntry, error) {
+	if len(ids) == 0 {
 		return nil, nil
-	}
-	ids := make([]int, len(shards))
-	for i, sh := range shards {
-		ids[i] = sh.ID
 	}
 	ctx, cancel := s.timeout()
 	defer cancel()

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -169,7 +168,7 @@ func (w *worker) run(b batch) {
 		w.committer.Begin()
 	}
 	w.tellDue()
-	w.runOrders(b.orders)
+	w.svc.table.Follow(b.orders, w.marked)
 	if w.committer != nil {
 		w.committer.Tend()
 	}
@@ -183,7 +182,7 @@ func (w *worker) run(b batch) {
 		w.wakeAll()
 	}
 	if w.svc.table.Retired() {
-		w.releaseShards(w.owned())
+		w.svc.table.GiveUp(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
 	if w.committer != nil {
@@ -195,30 +194,6 @@ func (w *worker) run(b batch) {
 	w.memory.evict()
 	w.remembered.Store(int64(len(w.memory.signers)))
 	w.rememberedBytes.Store(w.memory.bytes)
-}
-
-// runOrders takes and gives up shards, in one statement for each of the two. A failure is
-// counted or logged and not retried here: the watch and the heartbeat order again, and a
-// request acquires by itself.
-func (w *worker) runOrders(orders []lease.Order) {
-	var take, give []*shard
-	for _, o := range orders {
-		switch sh := w.svc.shards[o.Shard.ID]; {
-		case o.Back != nil:
-			if !sh.Mine() && sh.Row() == o.Seen {
-				w.shardWentBack(sh, o.Back)
-			}
-		case !o.Take && o.To != "" && sh.Fast && !w.committer.Leave(Shard{sh}):
-			// It is kept: memory has what another owner may not find.
-		case !o.Take || w.svc.table.Retired():
-			give = append(give, sh)
-			sh.Leave(o.To, w.marked)
-		case w.svc.haltedBy() == nil && (!sh.Mine() || sh.Row().Token > sh.Token()):
-			take = append(take, sh)
-		}
-	}
-	w.acquire(take)
-	w.releaseShards(give)
 }
 
 // finish ends a task that has its outcome. Its slot is free before the caller hears of it.
@@ -320,87 +295,18 @@ func (w *worker) failParked() {
 }
 
 // owned are the worker's shards that are this node's.
-func (w *worker) owned() (all []*shard) {
+func (w *worker) owned() (all []*lease.Term) {
 	for _, sh := range w.svc.shards {
 		if sh.worker == w && sh.Mine() {
-			all = append(all, sh)
+			all = append(all, &sh.Term)
 		}
 	}
 	return all
 }
 
 // lose makes a shard not this node's. What is remembered of its signers stays, to be compared
-// with what is read of them later, but is not planned on any more (see stay).
-func (w *worker) lose(sh *shard) {
-	if !sh.Mine() {
-		return
-	}
-	if sh.Fast {
-		w.committer.Lost(Shard{sh})
-	}
-	sh.End()
-	if w.svc.cfg.Chain == nil {
-		return
-	}
-	for _, sig := range w.memory.signers { // the chain is not asked for them by this node any more
-		if sig.shard == sh && !sig.stopped {
-			sig.disown()
-		}
-	}
-}
-
-// releaseShards gives back those of the shards that this node has a token of, or that the store was
-// last seen to call its own.
-func (w *worker) releaseShards(shards []*shard) {
-	var terms []lease.ShardTerm
-	for _, sh := range shards {
-		terms = w.leave(sh, terms)
-	}
-	ctx, cancel := w.svc.timeout() // for all of it
-	defer cancel()
-	w.svc.release(ctx, terms)
-}
-
-// leave forgets a shard and adds what is to be given back.
-func (w *worker) leave(sh *shard, terms []lease.ShardTerm) []lease.ShardTerm {
-	if sh.Fast {
-		w.committer.Leave(Shard{sh})
-	}
-	token, view := sh.Token(), sh.Row()
-	if view.Owner == w.svc.holder {
-		token = max(token, view.Token)
-	}
-	w.lose(sh)
-	if token == 0 {
-		return terms
-	}
-	return append(terms, lease.ShardTerm{Shard: sh.ID, Token: token})
-}
-
-// release gives shards back in one statement, or, when that is aborted, each by itself: the row of
-// one may be locked. It is best effort: what the store calls this
-// node's still, the next heartbeat takes up again, or gives back; or it is free when the node's
-// lease is over.
-func (s *Service) release(ctx context.Context, terms []lease.ShardTerm) {
-	if len(terms) == 0 {
-		return
-	}
-	given, err := s.store.Release(ctx, s.holder, terms)
-	switch {
-	case err != nil && len(terms) > 1 && nonce.OutcomeOf(err) == nonce.Aborted:
-		for i := range terms {
-			s.release(ctx, terms[i:i+1])
-		}
-	case err != nil:
-		s.log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
-	case given == len(terms):
-		for _, t := range terms {
-			row := *s.shards[t.Shard].Row() // which engine it has, and for whom it is pinned, stays
-			row.Owner, row.Token, row.Taken = lease.Holder{}, t.Token+1, false
-			s.shards[t.Shard].See(row)
-		}
-	}
-}
+// with what is read of them later, but is not planned on any more (see lease.Term.Stay).
+func (w *worker) lose(sh *shard) { w.svc.table.Lose(&sh.Term) }
 
 // StepDown gives up every shard, in one statement and between two batches of each worker, and
 // acquires none any more: requests of clients go to other nodes, those of other nodes are
@@ -426,17 +332,11 @@ func (s *Service) StepDown() {
 const maxNamed = 20
 
 func (s *Service) releaseAll() {
-	var terms []lease.ShardTerm
 	for _, w := range s.workers {
 		w.batchMu.Lock()
 		defer w.batchMu.Unlock()
 	}
-	for _, sh := range s.shards {
-		terms = sh.worker.leave(sh, terms)
-	}
-	ctx, cancel := s.timeout()
-	defer cancel()
-	s.release(ctx, terms)
+	s.table.GiveUpAll()
 	for _, w := range s.workers {
 		w.wakeLater()
 		w.wakeAll()
