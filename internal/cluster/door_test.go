@@ -293,9 +293,8 @@ func TestTheOtherSideProvesTheSecretToo(t *testing.T) {
 
 // TestWhatAnUnprovenServerSaysIsLoggedShortAndSeldom, however it changes.
 func TestWhatAnUnprovenServerSaysIsLoggedShortAndSeldom(t *testing.T) {
-	tell(t, Config{}, []string{"a"}, func(t *testing.T, w *world) {
-		(<-w.fars["a"]).cut()
-		status := 499
+	synctest.Test(t, func(t *testing.T) {
+		w, status := newWorld(t, Config{}, "a"), 499
 		w.net.Host("a").Serve = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			ws, err := new(websocket.Upgrader).Upgrade(rw, r, nil)
 			expect.Must(t, err)
@@ -305,6 +304,7 @@ func TestWhatAnUnprovenServerSaysIsLoggedShortAndSeldom(t *testing.T) {
 			_ = say(ws, (&refusal{status: status, sentence: strings.Repeat("no ", 10_000)}).append([]byte{itRefusal}))
 			ws.Close()
 		})
+		w.Nodes(w.nodes())
 		time.Sleep(time.Minute)
 		if n := w.logged("node not reached"); n != maxComplaints || w.logged("no no") == 0 || len(w.log.String()) > 10_000 {
 			t.Errorf("%d lines, %d bytes", n, len(w.log.String()))
