@@ -121,17 +121,21 @@ func (s *signer) checkExplained(row *Row) {
 }
 
 // checkNobodys: hand-outs that are stored and that no client was told of are at
-// most as many as the allocates of unknown outcome asked for.
+// most as many as the allocates of unknown outcome asked for. Of those of one request id one happened at
+// most, whichever asked for the most.
 func (s *signer) checkNobodys() {
 	orphans := slices.DeleteFunc(s.orphans(), s.ofLost)
 	may := 0
-	counted := make(map[string]bool)
+	most := make(map[string]int)
 	for _, c := range s.calls {
-		if c.Kind != Allocate || c.Outcome != Unknown || counted[c.RequestID] || s.answered(c.RequestID) {
-			continue
+		switch {
+		case c.Kind != Allocate || c.Outcome != Unknown || s.answered(c.RequestID):
+		case c.RequestID == "":
+			may += c.Count
+		case c.Count > most[c.RequestID]:
+			may += c.Count - most[c.RequestID]
+			most[c.RequestID] = c.Count
 		}
-		counted[c.RequestID] = c.RequestID != ""
-		may += c.Count
 	}
 	if len(orphans) > may {
 		s.wrong(RefusedDone, "%d hand-outs are stored that nobody was told of, such as nonce %d attempt %d, and calls of unknown outcome explain %d",
