@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -18,27 +19,27 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 		s.ws.AwaitInterest = func(context.Context) { asked <- struct{}{}; <-taken }
 	})
 	c, other := g.dial(), g.dial()
-	other.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+	other.Request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
 	wait.For(t, asked, "the other nodes to be asked")
 	taken <- struct{}{}
 	if frame := other.frame(); frame["id"] != "sub" {
 		t.Fatalf("%v came before the answer", frame)
 	}
-	c.request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+	c.Request("sub", "nonce_subscribe", `["events",{"signers":["a"]}]`)
 	wait.For(t, asked, "the other nodes to be asked")
 	if got := g.Hub.Interest().Signers; len(got) != 1 || got[0] != "a" {
 		t.Errorf("the other nodes are asked for %v", got)
 	}
-	other.request("1", "nonce_setFloor", `["a",1]`) // before the answer: not delivered
-	other.wantResult("1")
-	other.notification() // it has been delivered, or is about to be, to whom it is for
+	other.Request("1", "nonce_setFloor", `["a",1]`) // before the answer: not delivered
+	other.WantResult("1")
+	other.Notification() // it has been delivered, or is about to be, to whom it is for
 	g.Hub.Lost()
 	close(taken)
 	frame := c.frame()
 	if frame["id"] != "sub" {
 		t.Fatalf("%v came before the answer", frame)
 	}
-	other.ask("2", "nonce_setFloor", `["a",2]`)
+	other.Ask("2", "nonce_setFloor", `["a",2]`)
 	events := []map[string]any{c.event()}
 	if fmt.Sprint(events[0]["nonce"]) == "1" { // its delivery found the subscription live
 		events = append(events, c.event())
@@ -51,17 +52,17 @@ func TestASubscriptionIsAnsweredWhenTheOtherNodesHaveTakenIt(t *testing.T) {
 // event reads a notification and returns what it tells.
 func (c *client) event() map[string]any {
 	c.Helper()
-	return c.notification()["params"].(map[string]any)["result"].(map[string]any)
+	return c.Notification()["params"].(map[string]any)["result"].(map[string]any)
 }
 
 // frame reads one frame that is no batch.
 func (c *client) frame() map[string]any {
 	c.Helper()
-	must(c.TB, c.read())
-	if len(c.replies) > 0 {
-		return take(c, &c.replies)
+	must(c.TB, c.Read())
+	if len(c.Replies) > 0 {
+		return inprocess.Take(c.Client, &c.Replies)
 	}
-	return take(c, &c.notifications)
+	return inprocess.Take(c.Client, &c.Notifications)
 }
 
 func TestTheSubscriptionsOfAFrameShareTheTimeOtherNodesHave(t *testing.T) {
@@ -78,11 +79,11 @@ func TestTheSubscriptionsOfAFrameShareTheTimeOtherNodesHave(t *testing.T) {
 	c := g.dial()
 	sub := `{"jsonrpc":"2.0","id":1,"method":"nonce_subscribe","params":["events"]}`
 	before := time.Now()
-	c.send("[" + sub + "," + sub + "]")
-	c.batch()
+	c.Send("[" + sub + "," + sub + "]")
+	c.Batch()
 	after := time.Now()
-	c.send(sub)
-	c.reply()
+	c.Send(sub)
+	c.Reply()
 	mu.Lock()
 	defer mu.Unlock()
 	switch {
@@ -102,7 +103,7 @@ func TestTheEndOfTheGatewayEndsTheWaitForOtherNodes(t *testing.T) {
 		s.ws.AwaitInterest = func(ctx context.Context) { close(asked); <-ctx.Done(); why = ctx.Err() }
 	})
 	c := g.dial()
-	c.request("sub", "nonce_subscribe", `["events"]`)
+	c.Request("sub", "nonce_subscribe", `["events"]`)
 	wait.For(t, asked, "the other nodes to be asked")
 	must(t, g.srv.Stop(t.Context()))
 	if why != context.Canceled {
@@ -119,7 +120,7 @@ func TestARefusalForWantOfAPlaceAtAnotherNodeIsCounted(t *testing.T) {
 		s.done.Done(s.res).Wake()
 	})
 	c := g.dial()
-	if data := c.askRefused("1", "nonce_allocate", `["a"]`, "server_busy"); data["stage"] != wire.StageForward {
+	if data := c.AskRefused("1", "nonce_allocate", `["a"]`, "server_busy"); data["stage"] != wire.StageForward {
 		t.Errorf("got %v", data)
 	}
 	if stage := wait.For(t, rejected, "the count"); stage != wire.StageForward {

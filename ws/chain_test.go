@@ -227,13 +227,13 @@ func TestALateWordOfTheChainDecidesNothingElse(t *testing.T) {
 	g := startGateway(t, withChain(chain), withLocks(newLocksmith()))
 	c := g.dial()
 	for range 50 {
-		c.askRefused("1", "nonce_allocate", `["`+account+`"]`, "unavailable")
+		c.AskRefused("1", "nonce_allocate", `["`+account+`"]`, "unavailable")
 	}
 	var late sync.WaitGroup
 	late.Go(chain.endWaits)
 	for range 50 {
-		c.ask("2", "nonce_allocate", guarded("a", `{"key":"k"}`))
-		c.call("3", "nonce_markRecyclable", `["a",0]`)
+		c.Ask("2", "nonce_allocate", guarded("a", `{"key":"k"}`))
+		c.Call("3", "nonce_markRecyclable", `["a",0]`)
 	}
 	late.Wait()
 	g.awaitNoLines()
@@ -245,13 +245,13 @@ func TestAWaitForAChainEndsWhenTheGatewayGoesAway(t *testing.T) {
 			chain, with := patientChain()
 			g := startGateway(t, with)
 			c := g.dial()
-			c.request("1", "nonce_allocate", `["`+account+`"]`)
+			c.Request("1", "nonce_allocate", `["`+account+`"]`)
 			chain.awaitWaits(t, 1)
 			ended := make(chan error, 1)
 			go func() { ended <- end(g.srv, t.Context()) }() // a context without an end
 			if name == "drain" {
-				c.wantError("1", "unavailable")
-				c.wantClosed(1012)
+				c.WantError("1", "unavailable")
+				c.WantClosed(1012)
 			}
 			must(t, wait.For(t, ended, "the end"))
 			if n := chain.waits(); n != 1 { // its word is late, and decides nothing

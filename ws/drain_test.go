@@ -27,11 +27,11 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	release := g.hang(busy, "1", "nonce_allocate", `["a"]`)
 	drained := g.drain(t.Context())
 	for _, c := range idle {
-		c.wantClosed(websocket.CloseServiceRestart)
+		c.WantClosed(websocket.CloseServiceRestart)
 	}
 	g.wantUnavailable()
 	wait.Until(g, "the end of the spread", g.srv.draining.Load)
-	busy.askRefused("2", "nonce_allocate", `["a"]`, "draining")
+	busy.AskRefused("2", "nonce_allocate", `["a"]`, "draining")
 	g.srv.closeSome(0) // every connection's turn has come
 	select {
 	case err := <-drained:
@@ -39,8 +39,8 @@ func TestDrainAnswersWhatIsInFlightAndClosesInOrder(t *testing.T) {
 	default:
 	}
 	release()
-	busy.wantResult("1")
-	busy.wantClosed(websocket.CloseServiceRestart)
+	busy.WantResult("1")
+	busy.WantClosed(websocket.CloseServiceRestart)
 	must(t, wait.For(t, drained, "Drain"))
 	if g.next("a") != 1 {
 		t.Errorf("%d nonces were taken, want 1", g.next("a"))
@@ -57,7 +57,7 @@ func TestRequestsAreServedWhileConnectionsAreBeingClosed(t *testing.T) {
 	wait.Until(g, "the beginning of the drain", g.srv.conns.isLeaving)
 	g.wantUnavailable()
 	for i := range 5 {
-		c.ask(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+		c.Ask(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 	}
 	cancel()
 	if err := wait.For(t, drained, "Drain"); err == nil {
@@ -77,10 +77,10 @@ func TestNothingIsDoneForARequestThatCrossesTheClose(t *testing.T) {
 		asking.Go(func() {
 			ask := fmt.Sprintf(`{"jsonrpc":"2.0","id":"1","method":"nonce_setFloor","params":["signer-%d",%%d]}`, i)
 			for n := int64(1); ; n++ {
-				if c.conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, ask, n)) != nil || c.read() != nil {
+				if c.Conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, ask, n)) != nil || c.Read() != nil {
 					return
 				}
-				if last := c.replies[len(c.replies)-1]; last["error"] == nil {
+				if last := c.Replies[len(c.Replies)-1]; last["error"] == nil {
 					answered[i] = n
 				}
 			}

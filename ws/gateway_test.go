@@ -2,10 +2,7 @@ package ws
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -145,7 +142,7 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 func (g *gateway) hang(c *client, id, method, params string) (release func()) {
 	g.Helper()
 	waiting, release := g.holdWrites()
-	c.request(id, method, params)
+	c.Request(id, method, params)
 	wait.For(g, waiting, "the write")
 	return release
 }
@@ -205,15 +202,10 @@ func (g *gateway) holdWrites() (waiting chan struct{}, release func()) {
 	return waiting, release
 }
 
-// client is one connection as a client sees it. Replies and notifications are
-// read in order within their kind.
+// client is one connection as a client sees it.
 type client struct {
-	testing.TB
-	conn          *websocket.Conn
-	ended         bool // the test has read its end
-	replies       []map[string]any
-	batches       [][]any
-	notifications []map[string]any
+	*inprocess.Client
+	ended bool // the test has read its end
 }
 
 func (g *gateway) dial() *client {
@@ -230,11 +222,7 @@ func (g *gateway) dialWith(h http.Header) *client {
 // dialBy is dialWith by a dialer of the test's own.
 func (g *gateway) dialBy(d *websocket.Dialer, h http.Header) *client {
 	g.Helper()
-	conn, response, err := d.Dial("ws://"+g.address+"/ws", h)
-	must(g.TB, err)
-	must(g.TB, response.Body.Close())
-	g.Cleanup(func() { _ = conn.Close() })
-	return &client{TB: g.TB, conn: conn}
+	return &client{Client: inprocess.Dial(g.TB, d, "ws://"+g.address+"/ws", h)}
 }
 
 // knock tries to connect, and returns the answer, and what was said where that was no.
@@ -266,136 +254,7 @@ func (g *gateway) wantRefused(h http.Header, status int) (response *http.Respons
 // to the upgrade leaves before it is registered and counted, its first reply after.
 func (c *client) settle() {
 	c.Helper()
-	c.ask("settle", "gateway_info", `[]`)
-}
-
-func (c *client) send(text string) {
-	c.Helper()
-	must(c.TB, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
-}
-
-// request sends a request with positional params that are all given as JSON.
-func (c *client) request(id, method, params string) {
-	c.Helper()
-	c.send(`{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`)
-}
-
-// read reads one frame into its kind.
-func (c *client) read() error {
-	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
-	_, frame, err := c.conn.ReadMessage()
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(strings.NewReader(string(frame)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return err
-	}
-	switch v := v.(type) {
-	case []any:
-		c.batches = append(c.batches, v)
-	case map[string]any:
-		if _, ok := v["method"]; ok {
-			c.notifications = append(c.notifications, v)
-		} else {
-			c.replies = append(c.replies, v)
-		}
-	}
-	return nil
-}
-
-func take[T any](c *client, from *[]T) T {
-	c.Helper()
-	for len(*from) == 0 {
-		must(c.TB, c.read())
-	}
-	first := (*from)[0]
-	*from = (*from)[1:]
-	return first
-}
-
-// reply returns the next reply.
-func (c *client) reply() map[string]any { c.Helper(); return take(c, &c.replies) }
-
-// batch returns the next reply to an array.
-func (c *client) batch() []any { c.Helper(); return take(c, &c.batches) }
-
-// notification returns the next notification.
-func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.notifications) }
-
-// wantClosed fails unless the connection ends with this close code.
-func (c *client) wantClosed(want int) {
-	c.Helper()
-	if code, _ := c.closed(); code != want {
-		c.Errorf("closed with %d, want %d", code, want)
-	}
-}
-
-// closed reads until the connection ends, and returns the code and text of the close
-// frame, 0 where there was none.
-func (c *client) closed() (code int, text string) {
-	c.Helper()
-	for {
-		err := c.read()
-		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
-			return ce.Code, ce.Text
-		}
-		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
-			c.Fatal("the connection did not end")
-		}
-		if err != nil {
-			return 0, ""
-		}
-	}
-}
-
-// wantResult fails unless the reply has the id and a result.
-func (c *client) wantResult(id string) map[string]any {
-	c.Helper()
-	r := c.reply()
-	if r["id"] != id || r["error"] != nil {
-		c.Fatalf("got %v, want a result for %s", r, id)
-	}
-	result, _ := r["result"].(map[string]any)
-	return result
-}
-
-// call is request and reply.
-func (c *client) call(id, method, params string) map[string]any {
-	c.Helper()
-	c.request(id, method, params)
-	return c.reply()
-}
-
-// askRefused is request and wantError.
-func (c *client) askRefused(id, method, params, reason string) map[string]any {
-	c.Helper()
-	return wantError(c.TB, c.call(id, method, params), id, reason)
-}
-
-// ask is request and wantResult.
-func (c *client) ask(id, method, params string) map[string]any {
-	c.Helper()
-	c.request(id, method, params)
-	return c.wantResult(id)
-}
-
-// wantError fails unless the reply has the id and the reason; it returns data.
-func (c *client) wantError(id, reason string) map[string]any {
-	c.Helper()
-	return wantError(c.TB, c.reply(), id, reason)
-}
-
-func wantError(t testing.TB, r map[string]any, id, reason string) map[string]any {
-	t.Helper()
-	e, _ := r["error"].(map[string]any)
-	data, _ := e["data"].(map[string]any)
-	if r["id"] != id || data["reason"] != reason {
-		t.Fatalf("got %v, want %s for %s", r, reason, id)
-	}
-	return data
+	c.Ask("settle", "gateway_info", `[]`)
 }
 
 // known are people with every right.

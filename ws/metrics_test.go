@@ -16,17 +16,17 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 	for reason, end := range map[string]func(g *gateway, c *client){
 		"client": func(_ *gateway, c *client) { // which may say any code
 			farewell := websocket.FormatCloseMessage(wire.CloseServiceRestart, "")
-			must(t, c.conn.WriteControl(websocket.CloseMessage, farewell, time.Now().Add(patience)))
-			c.closed()
+			must(t, c.Conn.WriteControl(websocket.CloseMessage, farewell, time.Now().Add(patience)))
+			c.Closed()
 		},
 		"protocol": func(_ *gateway, c *client) {
-			_, err := c.conn.NetConn().Write([]byte{0x81, 0x00}) // not masked
+			_, err := c.Conn.NetConn().Write([]byte{0x81, 0x00}) // not masked
 			must(t, err)
-			c.closed()
+			c.Closed()
 		},
 		"restart": func(g *gateway, c *client) {
 			drained := g.drain(t.Context())
-			c.closed() // it answers the close frame meanwhile
+			c.Closed() // it answers the close frame meanwhile
 			must(t, <-drained)
 		},
 		"stopped": func(g *gateway, _ *client) { must(t, g.srv.Stop(t.Context())) },
@@ -36,7 +36,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 		},
 		"policy": func(g *gateway, c *client) {
 			g.srv.conns.all()[0].close(wire.ClosePolicy, "")
-			c.closed()
+			c.Closed()
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			c := g.dial()
 			c.settle()
 			end(g, c)
-			_ = c.conn.Close() // a client that is still there is waited for
+			_ = c.Conn.Close() // a client that is still there is waited for
 			wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
 			g.WantMetrics(map[string]float64{
 				"connections_closed_total{" + reason + "}": 1, "connections_opened_total": 1, "connections": 0,
@@ -57,13 +57,13 @@ func TestWhatWaitsForClientsIsSummedOverTheConnections(t *testing.T) {
 	g := startGateway(t)
 	c, other := g.dial(), g.dial()
 	release := g.hang(c, "1", "nonce_allocate", `["a"]`)
-	other.request("2", "nonce_allocate", `["b"]`)
+	other.Request("2", "nonce_allocate", `["b"]`)
 	g.awaitInflight(2)
 	g.WantMetrics(map[string]float64{"outbound_messages": 2, "outbound_bytes": 0, "outbound_largest_bytes": 0, "connections_paused": 0})
 	if g.Metric("outbound_promised_bytes") == 0 {
 		t.Error("nothing is promised to two requests under way")
 	}
 	release()
-	c.wantResult("1")
-	other.wantResult("2")
+	c.WantResult("1")
+	other.WantResult("2")
 }

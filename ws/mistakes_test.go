@@ -94,7 +94,7 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 			defer open()
 			g := startGateway(t, withLocks(locks))
 			sound := g.dial()
-			sound.ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
+			sound.Ask("1", "nonce_subscribe", `["events",{"signers":["a"]}]`)
 			slips := noMethod
 			slips.prepare = func(_ *conn, r *request, _ []byte) *wire.Error {
 				r.act = func() (any, *wire.Error) { panic("a mistake") }
@@ -109,14 +109,14 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 			client := g.dial()
 			client.settle()
 			for _, frame := range c.frames {
-				client.send(frame)
+				client.Send(frame)
 			}
 			if c.wait > 0 {
 				g.awaitInflight(c.wait)
 			}
 			open()
-			client.wantClosed(websocket.CloseInternalServerErr)
-			if told := show(client.replies) + show(client.batches); c.unknown && !strings.Contains(told, `"outcome":"unknown"`) {
+			client.WantClosed(websocket.CloseInternalServerErr)
+			if told := show(client.Replies) + show(client.Batches); c.unknown && !strings.Contains(told, `"outcome":"unknown"`) {
 				t.Errorf("got %s, want an unknown outcome", told)
 			}
 			wait.Until(t, "every slot and lock", func() bool {
@@ -126,8 +126,8 @@ func TestAMistakeEndsItsConnectionOnlyAndGivesItsPlacesBack(t *testing.T) {
 			if n := g.srv.Panics(); n != 1 {
 				t.Errorf("%d panics counted, want 1", n)
 			}
-			sound.ask("2", "gateway_info", `[]`)
-			must(t, client.conn.Close()) // a client that is still there is waited for
+			sound.Ask("2", "gateway_info", `[]`)
+			must(t, client.Conn.Close()) // a client that is still there is waited for
 			wait.Until(t, "the end of its connection", func() bool { return g.srv.conns.len() == 1 })
 			g.WantMetrics(map[string]float64{"connections_closed_total{internal}": 1})
 		})

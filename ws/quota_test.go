@@ -11,6 +11,7 @@ import (
 	"noncegate/internal/access"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
+	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 )
 
@@ -26,7 +27,7 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 			signers[i] = fmt.Sprintf(`"%d"`, next)
 			next++
 		}
-		return c.call("s", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
+		return c.Call("s", "nonce_subscribe", `["events",{"signers":[`+strings.Join(signers, ",")+`]}]`)
 	}
 	full := func(name string) (c *client, id string) {
 		t.Helper()
@@ -41,27 +42,27 @@ func TestTheSignersThatSubscriptionsNameAreBounded(t *testing.T) {
 		return c, id
 	}
 	last, id := full("ada")
-	wantError(t, subscribe(last, events.MaxSigners+1), "s", "invalid_params")
-	wantError(t, subscribe(last, 1), "s", "invalid_request")
+	inprocess.WantError(t, subscribe(last, events.MaxSigners+1), "s", "invalid_params")
+	inprocess.WantError(t, subscribe(last, 1), "s", "invalid_request")
 	for range principalNames/connectionNames - 1 {
 		full("ada")
 	}
 	more := g.as("ada")
-	if data := wantError(t, subscribe(more, 1), "s", "server_busy"); data["stage"] != "quota" {
+	if data := inprocess.WantError(t, subscribe(more, 1), "s", "server_busy"); data["stage"] != "quota" {
 		t.Errorf("got %v", data)
 	}
 	for range principalNames / connectionNames {
 		full("bob")
 	}
 	eve := g.as("eve")
-	if data := wantError(t, subscribe(eve, 1), "s", "server_busy"); data["stage"] != "quota" {
+	if data := inprocess.WantError(t, subscribe(eve, 1), "s", "server_busy"); data["stage"] != "quota" {
 		t.Errorf("got %v", data)
 	}
-	last.call("u", "nonce_unsubscribe", `["`+id+`"]`)
+	last.Call("u", "nonce_unsubscribe", `["`+id+`"]`)
 	if r := subscribe(eve, events.MaxSigners); r["error"] != nil {
 		t.Errorf("the room of a subscription that ended is not free: %v", r)
 	}
-	must(t, eve.conn.Close())
+	must(t, eve.Conn.Close())
 	wait.Until(t, "the signers of a connection that ended to count no more", func() bool { return g.srv.names.Used() == nodeNames-events.MaxSigners })
 }
 

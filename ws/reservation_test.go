@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"noncegate/nonce"
+	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
 	"noncegate/wire"
 )
@@ -75,7 +76,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 			waiting, release := g.holdWrites()
 			a := g.dial()
 			for i := range c.fill {
-				a.request(fmt.Sprint(i), "nonce_allocate", `["held"]`)
+				a.Request(fmt.Sprint(i), "nonce_allocate", `["held"]`)
 			}
 			wait.For(t, waiting, "the first commit")
 			b := a
@@ -83,7 +84,7 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 				g.awaitInflight(c.fill)
 				b = g.dial()
 			}
-			b.request("more", "nonce_allocate", `["refused"]`)
+			b.Request("more", "nonce_allocate", `["refused"]`)
 			if stage := wait.For(t, rejected, "the refusal"); stage != c.stage {
 				t.Fatalf("refused at %s, want %s", stage, c.stage)
 			}
@@ -94,8 +95,8 @@ func TestAFullStageIsNamedAndNothingHappens(t *testing.T) {
 				if c.other && answers == c.fill {
 					from = b
 				}
-				if r := from.reply(); r["error"] != nil {
-					data = wantError(t, r, "more", "server_busy")
+				if r := from.Reply(); r["error"] != nil {
+					data = inprocess.WantError(t, r, "more", "server_busy")
 				}
 			}
 			if data["stage"] != c.stage || fmt.Sprint(data["retryAfterMs"]) != "50" {
@@ -122,10 +123,10 @@ func TestRequestsOfAConnectionForOneSignerKeepTheirOrder(t *testing.T) {
 				c := g.dial()
 				const n = 200
 				for i := range n {
-					c.request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
+					c.Request(fmt.Sprint(i), "nonce_allocate", `["a"]`)
 				}
 				for range n {
-					r := c.reply()
+					r := c.Reply()
 					result, _ := r["result"].(map[string]any)
 					if fmt.Sprint(r["id"]) != fmt.Sprint(result["nonce"]) {
 						t.Fatalf("request %v was given %v", r["id"], r)
@@ -157,7 +158,7 @@ func (g *gateway) taken(c *conn) map[string]int64 {
 // that is not given back is seen as just that.
 func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
 	g := startGateway(t, withLocks(newLocksmith()))
-	g.dial().ask("1", "nonce_subscribe", `["events"]`)
+	g.dial().Ask("1", "nonce_subscribe", `["events"]`)
 	c := g.anyConn()
 	wait.Until(t, "the end of what the reply took", func() bool { return g.taken(c)["messages"] == 0 })
 	reserved := func(n int) (answer *reservation, requests []*request) {

@@ -38,8 +38,8 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 		for right := access.RightAllocate; right <= access.RightRepair; right <<= 1 {
 			p.Grant("ada", "s", right)
 			id := call.method + " with " + right.String()
-			ada.request(id, call.method, call.params)
-			r := ada.reply()
+			ada.Request(id, call.method, call.params)
+			r := ada.Reply()
 			allowed := false
 			for _, need := range call.needs {
 				allowed = allowed || need == right
@@ -56,8 +56,8 @@ func TestEachCallNeedsItsRightAndNoOther(t *testing.T) {
 	}
 	for _, free := range []string{"gateway_info", "gateway_stats"} {
 		p.Grant("ada", "other", 0)
-		ada.request(free, free, `[]`)
-		ada.wantResult(free)
+		ada.Request(free, free, `[]`)
+		ada.WantResult(free)
 	}
 }
 
@@ -67,9 +67,9 @@ func TestForbiddenRequestsAreRequests(t *testing.T) {
 	g := guardedGateway(t, p)
 	ada := g.as("ada")
 	for range maxBadFrames + 1 {
-		ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
+		ada.AskRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
 	}
-	ada.ask("2", "nonce_allocate", `["mine"]`)
+	ada.Ask("2", "nonce_allocate", `["mine"]`)
 }
 
 // A refusal of rights is decided before anything is taken: with every slot full it
@@ -80,9 +80,9 @@ func TestARightIsAskedForBeforeAdmission(t *testing.T) {
 	g := guardedGateway(t, p)
 	g.srv.service = panicking{g.Service} // whoever reserves a slot fails the test
 	ada := g.as("ada")
-	ada.askRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
-	ada.send(`[{"jsonrpc":"2.0","id":"2","method":"nonce_status","params":["yours"]}]`)
-	wantError(t, ada.batch()[0].(map[string]any), "2", "forbidden")
+	ada.AskRefused("1", "nonce_allocate", `["yours"]`, "forbidden")
+	ada.Send(`[{"jsonrpc":"2.0","id":"2","method":"nonce_status","params":["yours"]}]`)
+	inprocess.WantError(t, ada.Batch()[0].(map[string]any), "2", "forbidden")
 	if g.srv.Panics() != 0 {
 		t.Error("the service was asked for a slot")
 	}
@@ -97,9 +97,9 @@ func TestOpsAreSignedWithWhoAsks(t *testing.T) {
 	for name, any := range map[string]bool{"ada": false, "bob": true} {
 		c := g.as(name)
 		for _, call := range calls[:9] {
-			c.request("1", call.method, call.params)
+			c.Request("1", call.method, call.params)
 			op := wait.For(t, ops, "the op")
-			c.reply()
+			c.Reply()
 			if want := nonce.PrincipalOf(name); op.Principal != want || want == 0 {
 				t.Errorf("%s of %s is signed %x, want %x", call.method, name, op.Principal, want)
 			}

@@ -27,17 +27,17 @@ func TestAThousandBadFramesInARowEndTheConnectionAndNobodyElses(t *testing.T) {
 	bad, good := g.dial(), g.dial()
 	for _, run := range []int{maxBadFrames - 1, maxBadFrames} {
 		for i := range run {
-			bad.send([]string{`{`, `[]`, `{"jsonrpc":"2.0","id":1,"method":"no"}`, `{"jsonrpc":"2.0","id":1,"method":"nonce_status"}`}[i%4])
-			bad.reply()
+			bad.Send([]string{`{`, `[]`, `{"jsonrpc":"2.0","id":1,"method":"no"}`, `{"jsonrpc":"2.0","id":1,"method":"nonce_status"}`}[i%4])
+			bad.Reply()
 		}
-		good.ask("1", "nonce_allocate", `["a"]`)
+		good.Ask("1", "nonce_allocate", `["a"]`)
 		if run < maxBadFrames {
-			bad.request("good", "nonce_status", `["a"]`) // the count starts again
-			bad.wantResult("good")
+			bad.Request("good", "nonce_status", `["a"]`) // the count starts again
+			bad.WantResult("good")
 		}
 	}
-	bad.wantClosed(websocket.ClosePolicyViolation)
-	good.ask("2", "nonce_allocate", `["a"]`)
+	bad.WantClosed(websocket.ClosePolicyViolation)
+	good.Ask("2", "nonce_allocate", `["a"]`)
 }
 
 func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {

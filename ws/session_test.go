@@ -53,23 +53,23 @@ func TestASessionThatHasEndedGetsNoEvents(t *testing.T) {
 	})
 	ada, bob := g.as("ada"), g.as("bob")
 	for _, c := range []*client{ada, bob} {
-		c.call("sub", "nonce_subscribe", `["events"]`)
+		c.Call("sub", "nonce_subscribe", `["events"]`)
 	}
-	ada.request("slow", "nonce_allocate", `["slow"]`)
-	bob.request("1", "nonce_allocate", `["seen"]`)
-	ada.notification()
-	bob.notification()
+	ada.Request("slow", "nonce_allocate", `["slow"]`)
+	bob.Request("1", "nonce_allocate", `["seen"]`)
+	ada.Notification()
+	bob.Notification()
 	p.End("ada", access.ErrRevoked)
 	g.awaitExpired()
 	for range 2 { // with the second event the first has been offered to everybody
-		bob.request("2", "nonce_allocate", `["unseen"]`)
-		bob.notification()
+		bob.Request("2", "nonce_allocate", `["unseen"]`)
+		bob.Notification()
 	}
 	close(let)
-	ada.wantResult("slow")
-	ada.wantClosed(wire.CloseRevoked)
-	if len(ada.notifications) > 0 {
-		t.Errorf("it was sent %v", ada.notifications)
+	ada.WantResult("slow")
+	ada.WantClosed(wire.CloseRevoked)
+	if len(ada.Notifications) > 0 {
+		t.Errorf("it was sent %v", ada.Notifications)
 	}
 }
 
@@ -87,5 +87,5 @@ func TestAnAnswerThatDoesNotComeDoesNotKeepASessionOpen(t *testing.T) {
 		t.Fatal("closed before its time was over")
 	}
 	c.expireSession(now.Add(expiryTimeout), access.ErrRevoked)
-	ada.wantClosed(wire.CloseExpired) // the first end counts
+	ada.WantClosed(wire.CloseExpired) // the first end counts
 }

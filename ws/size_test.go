@@ -208,7 +208,7 @@ func TestNoRefusalExceedsItsReservation(t *testing.T) {
 		}
 		wantWithin(t, frame[:60], reply, r.bytes)
 	}
-	must(t, c.conn.Close())
+	must(t, c.Conn.Close())
 }
 
 // anyConn returns the server's side of a connection, which is there a moment after

@@ -30,7 +30,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 		s.ws.Writer.Marks.High, s.ws.Writer.Marks.Low = 2048, 1024
 	})
 	slow := g.dialTight()
-	slow.call("sub", "nonce_subscribe", `["events"]`)
+	slow.Call("sub", "nonce_subscribe", `["events"]`)
 
 	const clients, each = 100, 20
 	var others sync.WaitGroup
@@ -38,7 +38,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 		c := g.dial()
 		others.Go(func() {
 			for n := range each {
-				if r := c.call(fmt.Sprint(n), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i)); r["error"] != nil {
+				if r := c.Call(fmt.Sprint(n), "nonce_allocate", fmt.Sprintf(`["signer-%d"]`, i)); r["error"] != nil {
 					t.Errorf("client %d: %v", i, r)
 				}
 			}
@@ -49,7 +49,7 @@ func TestAClientThatStopsReadingHarmsNobodyAndMissesEventsOnly(t *testing.T) {
 	c, got, missed := g.dial(), 0, 0
 	for tick := 1; got+missed < clients*each; tick++ {
 		// Reading makes room again; each event that comes shows what was missed.
-		c.call("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
+		c.Call("1", "nonce_setFloor", fmt.Sprintf(`["tick",%d]`, tick))
 		event := slow.event()
 		if event["type"] != wire.EventFloor {
 			got++
@@ -69,6 +69,6 @@ func TestAHangingPostDBTaskDoesNotTouchReplies(t *testing.T) {
 	g.hangPostDB("a")
 	c := g.dial()
 	for i := range 300 {
-		c.ask(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
+		c.Ask(fmt.Sprint(i), "nonce_setFloor", fmt.Sprintf(`["a",%d]`, i))
 	}
 }

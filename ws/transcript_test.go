@@ -76,7 +76,7 @@ func (p *transcript) line(line string) error {
 	case "", "#":
 		return nil
 	case "-->":
-		return p.client(speaker).conn.WriteMessage(websocket.TextMessage, []byte(p.fill(rest)))
+		return p.client(speaker).Conn.WriteMessage(websocket.TextMessage, []byte(p.fill(rest)))
 	case "<--":
 		return p.expect(p.client(speaker), rest)
 	case "<~~":
@@ -119,12 +119,12 @@ func (p *transcript) expect(c *client, line string) error {
 	var got any
 	switch w := want.(type) {
 	case []any:
-		got = c.batch()
+		got = c.Batch()
 	case map[string]any:
 		if _, ok := w["method"]; ok {
-			got = c.notification()
+			got = c.Notification()
 		} else {
-			got = c.reply()
+			got = c.Reply()
 		}
 	}
 	return p.match(want, got)
@@ -138,24 +138,24 @@ func (p *transcript) expectAmong(c *client, line string) error {
 		return fmt.Errorf("it must be a reply: %w", err)
 	}
 	for {
-		i := slices.IndexFunc(c.replies, func(r map[string]any) bool { return r["id"] == want["id"] })
+		i := slices.IndexFunc(c.Replies, func(r map[string]any) bool { return r["id"] == want["id"] })
 		if i >= 0 {
-			got := c.replies[i]
-			c.replies = slices.Delete(c.replies, i, i+1)
+			got := c.Replies[i]
+			c.Replies = slices.Delete(c.Replies, i, i+1)
 			return p.match(want, got)
 		}
-		must(p, c.read())
+		must(p, c.Read())
 	}
 }
 
 // expectClose waits for the end of a connection, with a code, or with a code and a text.
 func (p *transcript) expectClose(c *client, want string) error {
-	code, text := c.closed()
+	code, text := c.Closed()
 	if got := strconv.Itoa(code); want != got && want != got+" "+text {
 		return fmt.Errorf("closed with %s %s", got, text)
 	}
 	c.ended = true
-	return c.conn.Close() // a client that is still there is waited for
+	return c.Conn.Close() // a client that is still there is waited for
 }
 
 func decode(line string) (v any, err error) {
@@ -218,12 +218,12 @@ func (p *transcript) match(want, got any) error {
 func (p *transcript) finish() {
 	for speaker, c := range p.clients {
 		if !c.ended {
-			if r := c.call("finish", "nonce_unsubscribe", `["0x0"]`); r["id"] != "finish" {
-				c.replies = append(c.replies, r)
+			if r := c.Call("finish", "nonce_unsubscribe", `["0x0"]`); r["id"] != "finish" {
+				c.Replies = append(c.Replies, r)
 			}
 		}
-		if len(c.replies)+len(c.batches)+len(c.notifications) > 0 {
-			p.Errorf("also came, to %q: %v %v %v", speaker, c.replies, c.batches, c.notifications)
+		if len(c.Replies)+len(c.Batches)+len(c.Notifications) > 0 {
+			p.Errorf("also came, to %q: %v %v %v", speaker, c.Replies, c.Batches, c.Notifications)
 		}
 	}
 	if p.auditSaid != nil {

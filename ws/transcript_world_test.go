@@ -136,7 +136,7 @@ var directives = map[string]*directive{
 	"draining":    {0, func(p *transcript, _ []string) error { p.gateway().srv.draining.Store(true); return nil }},
 	"send-binary": {1, (*transcript).sendBinary},
 	"send-bytes": number(func(p *transcript, n int) error {
-		return p.client("").conn.WriteMessage(websocket.TextMessage, make([]byte, n))
+		return p.client("").Conn.WriteMessage(websocket.TextMessage, make([]byte, n))
 	}),
 	"inflight":    number(func(p *transcript, n int) error { p.gateway().awaitInflight(n); return nil }),
 	"gone":        {1, (*transcript).cut},
@@ -217,7 +217,7 @@ func (p *transcript) ownerReleases([]string) error {
 }
 
 func (p *transcript) sendBinary(a []string) error {
-	return p.client("").conn.WriteMessage(websocket.BinaryMessage, []byte(a[0]))
+	return p.client("").Conn.WriteMessage(websocket.BinaryMessage, []byte(a[0]))
 }
 
 func (p *transcript) awaitConnections(a []string) error {
@@ -228,8 +228,8 @@ func (p *transcript) awaitConnections(a []string) error {
 // closeInOrder ends the connection of a speaker with a close frame.
 func (p *transcript) closeInOrder(a []string) error {
 	c := p.client(a[0])
-	err := c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
-	c.closed()
+	err := c.Conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+	c.Closed()
 	c.ended = true
 	return err
 }
@@ -239,7 +239,7 @@ func (p *transcript) closeInOrder(a []string) error {
 func (p *transcript) cut(a []string) error {
 	c, before := p.client(a[0]), p.g.srv.conns.len()
 	delete(p.clients, a[0])
-	err := c.conn.Close()
+	err := c.Conn.Close()
 	wait.Until(p, "the end of the connection", func() bool { return p.g.srv.conns.len() < before })
 	return err
 }

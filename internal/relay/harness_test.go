@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -120,15 +119,7 @@ func (g *gateway) postAs(who, body string) (*http.Response, string) {
 	return response, string(text)
 }
 
-// client is one connection as a client sees it. Replies and notifications are
-// read in order within their kind.
-type client struct {
-	testing.TB
-	conn          *websocket.Conn
-	replies       []map[string]any
-	batches       [][]any
-	notifications []map[string]any
-}
+type client = inprocess.Client
 
 func (g *gateway) dial() *client {
 	g.Helper()
@@ -138,140 +129,7 @@ func (g *gateway) dial() *client {
 // dialWith is dial with headers.
 func (g *gateway) dialWith(h http.Header) *client {
 	g.Helper()
-	conn, response, err := websocket.DefaultDialer.Dial("ws://"+g.address+"/eth/1", h)
-	must(g.TB, err)
-	must(g.TB, response.Body.Close())
-	g.Cleanup(func() { _ = conn.Close() })
-	return &client{TB: g.TB, conn: conn}
-}
-
-func (c *client) send(text string) {
-	c.Helper()
-	must(c.TB, c.conn.WriteMessage(websocket.TextMessage, []byte(text)))
-}
-
-// request sends a request with positional params that are all given as JSON.
-func (c *client) request(id, method, params string) {
-	c.Helper()
-	c.send(`{"jsonrpc":"2.0","id":"` + id + `","method":"` + method + `","params":` + params + `}`)
-}
-
-// read reads one frame into its kind.
-func (c *client) read() error {
-	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
-	_, frame, err := c.conn.ReadMessage()
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(strings.NewReader(string(frame)))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return err
-	}
-	switch v := v.(type) {
-	case []any:
-		c.batches = append(c.batches, v)
-	case map[string]any:
-		if _, ok := v["method"]; ok {
-			c.notifications = append(c.notifications, v)
-		} else {
-			c.replies = append(c.replies, v)
-		}
-	}
-	return nil
-}
-
-func take[T any](c *client, from *[]T) T {
-	c.Helper()
-	for len(*from) == 0 {
-		must(c.TB, c.read())
-	}
-	first := (*from)[0]
-	*from = (*from)[1:]
-	return first
-}
-
-// reply returns the next reply.
-func (c *client) reply() map[string]any { c.Helper(); return take(c, &c.replies) }
-
-// batch returns the next reply to an array.
-func (c *client) batch() []any { c.Helper(); return take(c, &c.batches) }
-
-// notification returns the next notification.
-func (c *client) notification() map[string]any { c.Helper(); return take(c, &c.notifications) }
-
-// wantClosed fails unless the connection ends with this close code.
-func (c *client) wantClosed(want int) {
-	c.Helper()
-	if code, _ := c.closed(); code != want {
-		c.Errorf("closed with %d, want %d", code, want)
-	}
-}
-
-// closed reads until the connection ends, and returns the code and text of the close
-// frame, 0 where there was none.
-func (c *client) closed() (code int, text string) {
-	c.Helper()
-	for {
-		err := c.read()
-		if ce, ok := errors.AsType[*websocket.CloseError](err); ok {
-			return ce.Code, ce.Text
-		}
-		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
-			c.Fatal("the connection did not end")
-		}
-		if err != nil {
-			return 0, ""
-		}
-	}
-}
-
-// wantResult fails unless the reply has the id and a result.
-func (c *client) wantResult(id string) map[string]any {
-	c.Helper()
-	r := c.reply()
-	if r["id"] != id || r["error"] != nil {
-		c.Fatalf("got %v, want a result for %s", r, id)
-	}
-	result, _ := r["result"].(map[string]any)
-	return result
-}
-
-// call is request and reply.
-func (c *client) call(id, method, params string) map[string]any {
-	c.Helper()
-	c.request(id, method, params)
-	return c.reply()
-}
-
-// askRefused is request and wantError.
-func (c *client) askRefused(id, method, params, reason string) map[string]any {
-	c.Helper()
-	return wantError(c.TB, c.call(id, method, params), id, reason)
-}
-
-// ask is request and wantResult.
-func (c *client) ask(id, method, params string) map[string]any {
-	c.Helper()
-	c.request(id, method, params)
-	return c.wantResult(id)
-}
-
-// wantError fails unless the reply has the id and the reason; it returns data.
-func (c *client) wantError(id, reason string) map[string]any {
-	c.Helper()
-	return wantError(c.TB, c.reply(), id, reason)
-}
-
-func wantError(t testing.TB, r map[string]any, id, reason string) map[string]any {
-	t.Helper()
-	e, _ := r["error"].(map[string]any)
-	data, _ := e["data"].(map[string]any)
-	if r["id"] != id || data["reason"] != reason {
-		t.Fatalf("got %v, want %s for %s", r, reason, id)
-	}
-	return data
+	return inprocess.Dial(g.TB, websocket.DefaultDialer, "ws://"+g.address+"/eth/1", h)
 }
 
 func show(v any) string {

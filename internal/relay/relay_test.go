@@ -98,42 +98,42 @@ func (p *parrot) notify(event string) {
 func TestAHandlerIsServedAsTheProtocolOfNoncesIs(t *testing.T) {
 	_, g := speaking(t)
 	c := g.dial()
-	if r := c.call("1", "say", `["x"]`); r["id"] != "1" || show(r["result"]) != `["x"]` {
+	if r := c.Call("1", "say", `["x"]`); r["id"] != "1" || show(r["result"]) != `["x"]` {
 		t.Errorf("got %v", r)
 	}
-	if r := c.call("2", "nonce_allocate", `["a"]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
+	if r := c.Call("2", "nonce_allocate", `["a"]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
 		t.Errorf("got %v", r)
 	}
-	c.call("3", "take", `[]`)
+	c.Call("3", "take", `[]`)
 	page, err := g.Store.List(t.Context(), nonce.ListQuery{Signer: "a", Limit: 1})
 	if must(t, err); len(page.Rows) != 1 {
 		t.Error("nothing was handed out")
 	}
-	c.send(`{"jsonrpc":"2.0","id":"4"}`)
-	c.wantError("4", "invalid_request")
-	c.send(`{`)
-	if r := c.reply(); r["error"] == nil {
+	c.Send(`{"jsonrpc":"2.0","id":"4"}`)
+	c.WantError("4", "invalid_request")
+	c.Send(`{`)
+	if r := c.Reply(); r["error"] == nil {
 		t.Errorf("got %v", r)
 	}
-	c.send(strings.Repeat(" ", 64<<10+1))
-	c.wantClosed(wire.CloseTooLarge)
+	c.Send(strings.Repeat(" ", 64<<10+1))
+	c.WantClosed(wire.CloseTooLarge)
 }
 
 func TestASessionThatEndsEndsItsStreams(t *testing.T) {
 	people := new(inprocess.People)
 	p, g := speaking(t, letIn(people, "ada"))
 	c := g.as("ada")
-	c.call("1", "watch", `[]`)
+	c.Call("1", "watch", `[]`)
 	p.notify(`"first"`)
-	if n := c.notification(); n["method"] != "seen" {
+	if n := c.Notification(); n["method"] != "seen" {
 		t.Errorf("got %v", n)
 	}
 	people.Grant("ada", "*", access.RightRead)
-	c.askRefused("2", "take", `[]`, "forbidden")
+	c.AskRefused("2", "take", `[]`, "forbidden")
 	people.End("ada", access.ErrRevoked)
-	c.wantClosed(wire.CloseRevoked)
+	c.WantClosed(wire.CloseRevoked)
 	p.notify(`"late"`)
-	must(t, c.conn.Close())
+	must(t, c.Conn.Close())
 	wait.Until(t, "the end of the stream", func() bool { return p.ended.Load() == 1 })
 	if answer, _ := g.postAs("eve", `{}`); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a stranger is answered %s", answer.Status)
@@ -145,11 +145,11 @@ func TestAMistakeAtTheEndOfAStreamDoesNotChangeTheAnswerOfItsCall(t *testing.T) 
 	c := g.dial()
 	const slips = 200 // twice what may be in flight
 	for range slips {
-		if r := c.call("1", "slip", `[]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
+		if r := c.Call("1", "slip", `[]`); show(r["error"]) != `{"code":7,"message":"what?"}` {
 			t.Fatalf("got %v", r)
 		}
 	}
-	c.ask("2", "say", `[]`)
+	c.Ask("2", "say", `[]`)
 	if n := g.srv.Panics(); n != slips {
 		t.Errorf("%d panics counted, want %d", n, slips)
 	}
@@ -158,39 +158,39 @@ func TestAMistakeAtTheEndOfAStreamDoesNotChangeTheAnswerOfItsCall(t *testing.T) 
 func TestAConnectionWithAStreamIsNotIdle(t *testing.T) {
 	_, g := speaking(t, func(s *setup) { s.ws.IdleTimeout = 200 * time.Millisecond })
 	watching, idle := g.dial(), g.dial()
-	watching.call("1", "watch", `[]`)
-	idle.wantClosed(wire.CloseGoingAway)
-	watching.ask("2", "say", `[]`)
+	watching.Call("1", "watch", `[]`)
+	idle.WantClosed(wire.CloseGoingAway)
+	watching.Ask("2", "say", `[]`)
 }
 
 func TestADrainSendsTheClientsOfAHandlerAway(t *testing.T) {
 	p, g := speaking(t)
 	idle, waits := g.dial(), g.dial()
-	idle.ask("1", "say", `[]`)
-	waits.request("1", "wait", `[]`)
-	waits.ask("2", "say", `[]`)
+	idle.Ask("1", "say", `[]`)
+	waits.Request("1", "wait", `[]`)
+	waits.Ask("2", "say", `[]`)
 	drained := make(chan error, 1)
 	go func() { drained <- g.srv.Drain(context.Background()) }()
-	idle.wantClosed(wire.CloseServiceRestart)
+	idle.WantClosed(wire.CloseServiceRestart)
 	response, text := g.post(`{}`)
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("a POST got %d %s", response.StatusCode, text)
 	}
-	waits.askRefused("3", "say", `[]`, "draining")
+	waits.AskRefused("3", "say", `[]`, "draining")
 	if len(drained) != 0 {
 		t.Error("drained while a call is under way")
 	}
 	close(p.let)
-	waits.wantResult("1")
-	waits.wantClosed(wire.CloseServiceRestart)
+	waits.WantResult("1")
+	waits.WantClosed(wire.CloseServiceRestart)
 	must(t, wait.For(t, drained, "the end of the drain"))
 }
 
 func TestStopEndsCallsAndPosts(t *testing.T) {
 	p, g := speaking(t)
 	c := g.dial()
-	c.request("1", "wait", `[]`)
-	c.ask("2", "say", `[]`)
+	c.Request("1", "wait", `[]`)
+	c.Ask("2", "say", `[]`)
 	posted := make(chan string, 1)
 	go func() {
 		_, text := g.post(`{"jsonrpc":"2.0","id":1,"method":"wait"}`)
@@ -203,7 +203,7 @@ func TestStopEndsCallsAndPosts(t *testing.T) {
 	if got := wait.For(t, posted, "the answer of the POST"); !strings.Contains(got, `"reason":"unavailable"`) {
 		t.Errorf("got %s", got)
 	}
-	c.closed()
+	c.Closed()
 }
 
 func TestBoundsOfAHandlerThatContradictEachOther(t *testing.T) {
@@ -231,10 +231,10 @@ func TestAnswersThatAreLongWaitForAClientThatReadsSlowly(t *testing.T) {
 	c := startGateway(t, longWinded{}, func(s *setup) { s.ws.SendBuffer = 64 << 10 }).dial()
 	const answers = 6 // thrice what may wait for a connection
 	for range answers {
-		c.request("1", "talk", `[]`)
+		c.Request("1", "talk", `[]`)
 	}
 	for range answers {
-		_, frame, err := c.conn.ReadMessage()
+		_, frame, err := c.Conn.ReadMessage()
 		if err != nil || len(frame) < 900<<10 {
 			t.Fatalf("got %d bytes, %v: %.200s", len(frame), err, frame)
 		}
@@ -277,8 +277,8 @@ func TestAnAnswerThatWaitsToBeWrittenIsKeptOnce(t *testing.T) {
 	g := startGateway(t, w, func(s *setup) { s.ws.SendBuffer = 64 << 10 })
 	c := g.dial()
 	one := `{"jsonrpc":"2.0","id":"1","method":"talk","params":["` + strings.Repeat("x", 30<<10) + `"]}`
-	c.send(one)
-	c.send("[" + one + "]")
+	c.Send(one)
+	c.Send("[" + one + "]")
 	wait.Until(t, "the end of all but the encoded answers", func() bool {
 		calls, left := w.kept()
 		return calls == 2 && left == 0
@@ -286,8 +286,8 @@ func TestAnAnswerThatWaitsToBeWrittenIsKeptOnce(t *testing.T) {
 	if waits := g.relay.waiting.Used(); waits < 900<<10 {
 		t.Errorf("%d bytes are counted for an answer that nobody has read", waits)
 	}
-	c.reply()
-	c.batch()
+	c.Reply()
+	c.Batch()
 	wait.Until(t, "their bytes to be given back", func() bool { return g.relay.waiting.Used() == 0 })
 }
 
@@ -334,8 +334,8 @@ func TestAChangeWhoseAnswerHasNoRoomIsUnknown(t *testing.T) {
 	batch := "[" + strings.Repeat(one+",", calls-1) + one + "]"
 	_, posted := g.post(batch)
 	c := g.dial()
-	c.send(batch)
-	_, sent, err := c.conn.ReadMessage()
+	c.Send(batch)
+	_, sent, err := c.Conn.ReadMessage()
 	must(t, err)
 	for by, text := range map[string]string{"POST": posted, "WebSocket": string(sent)} {
 		told, unknown := strings.Count(text, `"result"`), strings.Count(text, `"outcome":"unknown"`)
@@ -367,13 +367,13 @@ func TestAnAnswerWithoutRoomIsNotCountedAmongThoseThatWait(t *testing.T) {
 	g := startGateway(t, talker{parrot: p, talked: talked})
 	c := g.dial()
 	const calls = 12 // of which two have room
-	c.send("[" + strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"talk"},`, calls) + `{"jsonrpc":"2.0","id":2,"method":"wait"}]`)
+	c.Send("[" + strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"talk"},`, calls) + `{"jsonrpc":"2.0","id":2,"method":"wait"}]`)
 	wait.Until(t, "all answers but one, and no more bytes than a connection may have", func() bool {
 		waits := int64(g.relay.waiting.Used())
 		return p.waiting.Load() == 1 && talked.Load() == calls && waits > 0 && waits <= 2*g.relay.cfg.MaxAnswerBytes
 	})
 	close(p.let)
-	if answers := c.batch(); len(answers) != calls+1 {
+	if answers := c.Batch(); len(answers) != calls+1 {
 		t.Errorf("%d answers", len(answers))
 	}
 }
@@ -381,12 +381,12 @@ func TestAnAnswerWithoutRoomIsNotCountedAmongThoseThatWait(t *testing.T) {
 func TestACallHasOneStream(t *testing.T) {
 	p, g := speaking(t)
 	c := g.dial()
-	c.askRefused("1", "twice", `[]`, "internal")
+	c.AskRefused("1", "twice", `[]`, "internal")
 	if n := p.ended.Load(); n != 1 {
 		t.Errorf("%d streams have ended, want the first", n)
 	}
 	for i := range 4 { // all that a connection may have
-		c.call(fmt.Sprint(i), "watch", `[]`)
+		c.Call(fmt.Sprint(i), "watch", `[]`)
 	}
 	if n := len(p.streams); n != 4 {
 		t.Errorf("%d streams are opened behind it, want 4", n)
@@ -399,9 +399,9 @@ func TestAMistakeBehindTheAnswerOfACallEndsItsConnectionOnly(t *testing.T) {
 	_, g := speaking(t, func(s *setup) { s.ws.Audit = log })
 	t.Cleanup(func() { check(t, log.Stop(context.Background())) })
 	other, c := g.dial(), g.dial()
-	c.ask("1", "blunder", `[]`)
-	c.wantClosed(wire.CloseInternal)
-	other.ask("1", "say", `[]`)
+	c.Ask("1", "blunder", `[]`)
+	c.WantClosed(wire.CloseInternal)
+	other.Ask("1", "say", `[]`)
 	if n := g.srv.Panics(); n != 1 {
 		t.Errorf("%d panics counted, want 1", n)
 	}
@@ -412,13 +412,13 @@ func TestTheBytesOfACallAreCountedUntilItsAnswer(t *testing.T) {
 	p, g := speaking(t, receiveBytes, letIn(new(inprocess.People), "ada"))
 	c := g.as("ada")
 	params := `["` + strings.Repeat("x", 30<<10) + `"]`
-	c.send(`[{"jsonrpc":"2.0","id":"1","method":"wait","params":` + params + `},{"jsonrpc":"2.0","id":"2","method":"say","params":["x"]}]`)
+	c.Send(`[{"jsonrpc":"2.0","id":"1","method":"wait","params":` + params + `},{"jsonrpc":"2.0","id":"2","method":"say","params":["x"]}]`)
 	wait.Until(t, "the call", func() bool { return p.waiting.Load() == 1 })
 	if taken := g.Metric("receive_bytes"); taken < 30<<10 || taken > 31<<10 {
 		t.Errorf("%v bytes are counted for a call of 30 KiB that waits", taken)
 	}
 	close(p.let)
-	if n := len(c.batch()); n != 2 {
+	if n := len(c.Batch()); n != 2 {
 		t.Errorf("%d answers", n)
 	}
 	wait.Until(t, "their end", func() bool { return g.Metric("receive_bytes") == 0 })
@@ -452,23 +452,23 @@ func TestCallsOfOnePrincipalLeaveSlotsToOthers(t *testing.T) {
 	p, g := speaking(t, letIn(new(inprocess.People), "hostile", "worker"), func(s *setup) { s.ws.MaxBatch = 10 }) // with 100 slots
 	hostile := g.as("hostile")
 	for i := range 75 {
-		hostile.request(fmt.Sprint(i), "wait", "[]")
+		hostile.Request(fmt.Sprint(i), "wait", "[]")
 	}
 	wait.Until(t, "the slow calls", func() bool { return p.waiting.Load() == 75 })
 	second := g.as("hostile")
-	if r := second.askRefused("x", "say", `["x"]`, "server_busy"); !strings.Contains(show(r), `"stage":"quota"`) {
+	if r := second.AskRefused("x", "say", `["x"]`, "server_busy"); !strings.Contains(show(r), `"stage":"quota"`) {
 		t.Errorf("beyond its share: %v", r)
 	}
 	worker := g.as("worker")
-	worker.ask("1", "say", `["x"]`)
+	worker.Ask("1", "say", `["x"]`)
 	array := strings.Repeat(`,{"jsonrpc":"2.0","id":"1","method":"say","params":["x"]}`, 10)[1:]
-	worker.send("[" + array + "]")
-	if n := len(worker.batch()); n != 10 {
+	worker.Send("[" + array + "]")
+	if n := len(worker.Batch()); n != 10 {
 		t.Errorf("%d answers to an array of %d", n, 10)
 	}
 	close(p.let)
 	for range 75 {
-		hostile.reply()
+		hostile.Reply()
 	}
 }
 
@@ -515,12 +515,12 @@ func TestAMistakeAtTheEndOfAStreamEndsNothingElse(t *testing.T) {
 	p, g := speaking(t)
 	c, other := g.dial(), g.dial()
 	for _, method := range []string{"watch", "trip", "watch", "watch"} {
-		c.call("1", method, `[]`)
+		c.Call("1", method, `[]`)
 	}
-	must(t, c.conn.Close())
+	must(t, c.Conn.Close())
 	wait.Until(t, "the end of the other streams", func() bool { return p.ended.Load() == 3 })
 	if n := g.srv.Panics(); n != 1 {
 		t.Errorf("%d panics counted, want 1", n)
 	}
-	other.ask("1", "say", `[]`)
+	other.Ask("1", "say", `[]`)
 }
