@@ -46,13 +46,18 @@ export async function startGateway(t, ...flags) {
     t.after(() => rmSync(dir, { recursive: true, force: true }))
     return startOn(t, `sqlite:${join(dir, 'n.db')}`, dir, ...flags)
   }
-  return (await startTwo(t, ...flags))[0]
+  const [a] = await startTwo(t, ...flags)
+  // A node that comes later may have committed before it was asked for its events, so that a subscriber is told of a gap.
+  await until('the first is linked to the second', async () => /^noncegate_peers_linked 1$/m.test(await figures(a)))
+  return a
 }
+
+const figures = async (g) => (await fetch(`${g.process.found[2]}/metrics`)).text()
 
 /** startNodes starts two gateways on a database of DATABASES, each of which owns shards. */
 export async function startNodes(t, ...flags) {
   const nodes = await startTwo(t, ...flags)
-  const owns = async (n) => /^noncegate_shards_owned [1-9]/m.test(await (await fetch(`${n.process.found[2]}/metrics`)).text())
+  const owns = async (n) => /^noncegate_shards_owned [1-9]/m.test(await figures(n))
   await until('both own shards', async () => (await Promise.all(nodes.map(owns))).every(Boolean))
   return nodes
 }
