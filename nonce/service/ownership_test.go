@@ -45,12 +45,12 @@ func (d *disk) holder(t *testing.T, node string) lease.Holder {
 }
 
 // watching runs test in fake time with two nodes, a and b, that look every half a second who
-// owns which shard, and have their shares.
+// owns which shard, and have their shares. The test begins between two looks.
 func watching(t *testing.T, test func(t *testing.T, d *disk, a, b *node)) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		a, b := start(t, d, "a", watchEvery(500*time.Millisecond)), start(t, d, "b", watchEvery(500*time.Millisecond))
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + time.Millisecond)
 		if len(a.owned()) != shards/2 || len(b.owned()) != shards/2 {
 			t.Fatalf("a has %v, b has %v", a.owned(), b.owned())
 		}
