@@ -12,6 +12,7 @@ import (
 	"noncegate/internal/access/audit"
 	"noncegate/internal/access/jwt"
 	"noncegate/internal/access/rights"
+	"noncegate/internal/admin"
 	"noncegate/internal/metrics"
 )
 
@@ -75,7 +76,7 @@ func (a *app) authenticator() access.Authenticator {
 	if a.gate == nil {
 		return nil
 	}
-	return insideFirst{a.gate}
+	return admin.Authenticator(a.gate)
 }
 
 // public serves the clients' side: gateway, the chains on /eth/, with authentication

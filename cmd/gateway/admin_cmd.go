@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"noncegate/internal/admin"
 )
 
 // adminCmd is what the commands share that ask a gateway's private side.
@@ -102,7 +104,7 @@ func (c *adminCmd) refusal(answer *http.Response) error {
 	if err != nil {
 		return err
 	}
-	var said refusal
+	var said admin.Refusal
 	if json.Unmarshal(text, &said) == nil && said.Error != "" {
 		return &adminRefusal{said}
 	}
@@ -114,10 +116,28 @@ func (c *adminCmd) refusal(answer *http.Response) error {
 }
 
 // adminRefusal is what a gateway said instead of doing it.
-type adminRefusal struct{ said refusal }
+type adminRefusal struct{ said admin.Refusal }
 
 // Error implements error.
 func (e *adminRefusal) Error() string { return e.said.Error }
+
+// ask asks the gateway for an operation. A refusal is an *adminRefusal.
+func ask[Q, R any](ctx context.Context, c *adminCmd, o admin.Operation[Q, R], q Q) (R, error) {
+	return o.Ask(q, func(method, path string, body io.Reader, answer any) error {
+		return c.ask(ctx, method, path, body, answer)
+	})
+}
+
+// tell asks, and prints the answer as JSON or by table.
+func tell[Q, R any](
+	ctx context.Context, p *program, c *adminCmd, o admin.Operation[Q, R], q Q, table func(io.Writer, *R) error,
+) (*R, error) {
+	said, err := ask(ctx, c, o, q)
+	if err == nil {
+		err = c.print(p.stdout, &said, func(w io.Writer) error { return table(w, &said) })
+	}
+	return &said, err
+}
 
 // print prints v as JSON, or by table.
 func (c *adminCmd) print(w io.Writer, v any, table func(io.Writer) error) error {

@@ -20,6 +20,7 @@ import (
 	"noncegate/encodepool"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
+	"noncegate/internal/admin"
 	"noncegate/internal/cluster"
 	"noncegate/internal/events"
 	"noncegate/internal/guard"
@@ -68,7 +69,7 @@ type app struct {
 	service         *service.Service
 	engine          *performance.Engine // nil: this node does not have it
 	server          *ws.Server
-	inside          *inside
+	operators       *admin.Server
 }
 
 type cleanup struct {
@@ -78,8 +79,7 @@ type cleanup struct {
 
 // start brings a gateway up. When a step fails, those before it are undone.
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
-	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry(), inside: newInside()}
-	a.tls.refused.said.Interval = sayAdminRefused
+	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis,
 		a.openPools, a.openRouter, a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks,
@@ -337,22 +337,33 @@ func (a *app) info() wire.InfoResult {
 // openAdmin comes before the connections, so that while they drain /readyz says
 // so and the metrics can still be read.
 func (a *app) openAdmin(context.Context) error {
-	store := readiness{look: a.ready}
+	store := admin.Readiness(a.ready)
 	ready := func() error {
 		if a.draining.Load() {
 			return nonce.ErrDraining
 		}
-		return store.get()
+		return store()
 	}
-	private := adminHandler(a.registry, ready, a.cfg.Pprof == "on", a.serveAPI)
-	a.onStop("admin", a.serveHTTP("admin", a.admin, a.adminGuard().guard(private), a.hardenAdmin))
+	a.operators = admin.New(a.adminConfig(ready))
+	a.onStop("admin", a.serveHTTP("admin", a.admin, a.operators.Handler(), a.hardenAdmin))
 	return nil
 }
 
-func (a *app) adminGuard() adminGuard {
-	return adminGuard{
-		key: a.cfg.AdminKey, hosts: a.cfg.adminHosts(), gate: a.gate, refused: &a.tls.refused, log: a.log.With("component", "admin"),
+func (a *app) adminConfig(ready func() error) admin.Config {
+	return admin.Config{
+		Node: a.node, Key: a.cfg.AdminKey, Hosts: a.cfg.adminHosts(), Profiles: a.cfg.Pprof == "on", Metrics: a.registry, Ready: ready,
+		Gate: a.gate, Audit: a.audit, Log: a.log.With("component", "admin"),
+		Store: a.store, Service: a.service, Chains: a.chains, Engine: a.engine, NoEngine: a.errNoEngine, Redis: a.redis,
+		Rehearsal: a.cfg.EngineRehearsal, Nodes: a.nodes, NodeInfos: nodeInfos,
 	}
+}
+
+// openInside serves the clients' side to the admin API.
+func (a *app) openInside(context.Context) error {
+	a.onStop("admin API", a.serveHTTP("admin API", a.operators.Inside(), a.server, func(srv *http.Server) {
+		srv.ConnContext = admin.ConnContext
+	}))
+	return nil
 }
 
 // accept comes last, so its end comes first: a draining gateway takes no new

@@ -11,6 +11,7 @@ import (
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
 	"noncegate/chain/ethereum/endpoint"
+	"noncegate/internal/admin"
 	"noncegate/nonce"
 )
 
@@ -59,7 +60,7 @@ func (a *app) openChains(ctx context.Context) error {
 func (a *app) orphans(ctx context.Context, list []ChainNodes) error {
 	var first string
 	count := 0
-	for q := (nonce.SignersQuery{Filter: nonce.UnknownSigners, Limit: maxSignerList}); ; {
+	for q := (nonce.SignersQuery{Filter: nonce.UnknownSigners, Limit: admin.MaxSignerList}); ; {
 		rows, err := a.store.Signers(ctx, q)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,10 +10,26 @@ import (
 	"strings"
 	"testing"
 
+	"noncegate/internal/admin"
 	"noncegate/nonce"
 )
 
 // Of a hold that is unknown to a chain nobody asks any more, nobody finds out what became of it.
+// figuresStore is a store that has only these signers, in the order of the names.
+type figuresStore struct {
+	nonce.Store
+	signers []nonce.SignerFigures
+}
+
+func (s *figuresStore) Signers(_ context.Context, q nonce.SignersQuery) (out []nonce.SignerFigures, err error) {
+	for i := range s.signers {
+		if f := &s.signers[i]; f.Signer > q.After && f.Unknown > 0 && len(out) < q.Limit {
+			out = append(out, *f)
+		}
+	}
+	return out, nil
+}
+
 func TestAStartRefusesUnknownHoldsOfChainsThatAreNotConfigured(t *testing.T) {
 	const kept, other, alike = "eip155:1:0xaa", "eip155:2:0xaa", "eip155:10:0xaa"
 	unknown := func(names ...string) (list []nonce.SignerFigures) {
@@ -22,7 +39,7 @@ func TestAStartRefusesUnknownHoldsOfChainsThatAreNotConfigured(t *testing.T) {
 		return list
 	}
 	many := unknown("alone") // with this one a page is full before the signer of another chain
-	for i := range maxSignerList {
+	for i := range admin.MaxSignerList {
 		many = append(many, nonce.SignerFigures{Signer: fmt.Sprintf("eip155:1:%04d", i), Unknown: 1})
 	}
 	for name, c := range map[string]struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 
+	"noncegate/internal/admin"
 	"noncegate/internal/cluster"
 	"noncegate/internal/guard"
 	"noncegate/nonce"
@@ -118,7 +119,7 @@ var (
 	_ = [1]bool{guard.MaxInterval - 10*time.Minute: true}          // --submit-guard-interval
 	_ = [1]bool{cluster.BrokenPathTTL - (20+10)*time.Second: true} // --forward-timeout: none behind a request that was sent back comes later
 	_ = [1]bool{wire.MaxListLimit - 1000: true}                    // signer show --limit
-	_ = [1]bool{maxSignerList - 1000: true}                        // signer list --limit
+	_ = [1]bool{admin.MaxSignerList - 1000: true}                  // signer list --limit
 )
 
 // groups are the headings of the flags in --help.

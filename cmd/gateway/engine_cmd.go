@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"noncegate/internal/admin"
 	"noncegate/nonce/performance"
 )
 
@@ -21,11 +22,11 @@ type engineStatusCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *engineStatusCmd) Run(ctx context.Context, p *program) error {
-	_, err := showEngine.tell(ctx, p, &c.adminCmd, none{}, printEngine)
+	_, err := tell(ctx, p, &c.adminCmd, admin.ShowEngine, admin.None{}, printEngine)
 	return err
 }
 
-func printEngine(w io.Writer, s *engineStatus) error {
+func printEngine(w io.Writer, s *admin.EngineStatus) error {
 	t := columns(w)
 	fmt.Fprintf(t, "state\t%s\n", s.State)
 	if s.Why != "" {
@@ -65,8 +66,8 @@ type engineSwitchCmd struct {
 
 // Validate reports the first argument that cannot be used.
 func (c *engineSwitchCmd) Validate() error {
-	if _, ok := switchTargets[c.To]; !ok {
-		return fmt.Errorf("%q is "+switchWords, c.To)
+	if _, ok := admin.SwitchTargets[c.To]; !ok {
+		return fmt.Errorf("%q is "+admin.SwitchWords, c.To)
 	}
 	return c.adminCmd.Validate()
 }
@@ -74,14 +75,15 @@ func (c *engineSwitchCmd) Validate() error {
 // Run implements the command.
 func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 	if c.Generation == nil {
-		is, err := showEngine.ask(ctx, &c.adminCmd, none{})
+		is, err := ask(ctx, &c.adminCmd, admin.ShowEngine, admin.None{})
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(p.stderr, "the state is %s, generation %d\n", is.State, is.Number)
 		c.Generation = &is.Number
 	}
-	r, err := switchEngine.ask(ctx, &c.adminCmd, switchOrder{To: c.To, DryRun: c.DryRun, Generation: c.Generation, because: c.because()})
+	o := admin.SwitchOrder{To: c.To, DryRun: c.DryRun, Generation: c.Generation, Because: c.because()}
+	r, err := ask(ctx, &c.adminCmd, admin.SwitchEngine, o)
 	if refused, ok := errors.AsType[*adminRefusal](err); ok {
 		printChecks(p.stderr, refused.said.Checks)
 	}
@@ -96,14 +98,14 @@ func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 
 // waited is what the command prints as JSON of a switch whose end it waited for.
 type waited struct {
-	*switchReport
+	*admin.SwitchReport
 	State      performance.State `json:"state,omitempty"` // as it was seen last
 	Generation int64             `json:"generation,omitempty"`
 }
 
 // runToTheEnd prints the switch that was made, waits for its end, and prints the state
 // that it led to: the last line is about what is, not about the first step.
-func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *switchReport) error {
+func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *admin.SwitchReport) error {
 	if c.JSON {
 		s, err := c.wait(ctx)
 		return errors.Join(err, c.print(w, waited{r, s.State, s.Number}, nil))
@@ -118,7 +120,7 @@ func (c *engineSwitchCmd) runToTheEnd(ctx context.Context, w io.Writer, r *switc
 	return err
 }
 
-func printChecks(w io.Writer, checks []engineCheck) {
+func printChecks(w io.Writer, checks []admin.EngineCheck) {
 	t := columns(w)
 	for _, c := range checks {
 		word := map[bool]string{true: "ok", false: "NO"}[c.OK]
@@ -127,7 +129,7 @@ func printChecks(w io.Writer, checks []engineCheck) {
 	t.Flush()
 }
 
-func printSwitch(w io.Writer, r *switchReport) error {
+func printSwitch(w io.Writer, r *admin.SwitchReport) error {
 	printChecks(w, r.Checks)
 	verb := "switched"
 	if r.DryRun {
@@ -141,12 +143,12 @@ func printSwitch(w io.Writer, r *switchReport) error {
 const waitPoll = 200 * time.Millisecond
 
 // wait waits until the state is the one asked for, and returns what was seen last.
-func (c *engineSwitchCmd) wait(ctx context.Context) (s engineStatus, err error) {
-	want := switchTargets[c.To]
+func (c *engineSwitchCmd) wait(ctx context.Context) (s admin.EngineStatus, err error) {
+	want := admin.SwitchTargets[c.To]
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
-		now, err := showEngine.ask(ctx, &c.adminCmd, none{})
+		now, err := ask(ctx, &c.adminCmd, admin.ShowEngine, admin.None{})
 		if err != nil {
 			return s, err
 		}
@@ -171,14 +173,14 @@ type engineReconcileCmd struct {
 
 // Run implements the command. Differences make it fail.
 func (c *engineReconcileCmd) Run(ctx context.Context, p *program) error {
-	r, err := reconcileEngine.tell(ctx, p, &c.adminCmd, c.because(), printReconcile)
+	r, err := tell(ctx, p, &c.adminCmd, admin.ReconcileEngine, c.because(), printReconcile)
 	if err == nil && r.Different > 0 {
 		err = fmt.Errorf("%d signers differ", r.Different)
 	}
 	return err
 }
 
-func printReconcile(w io.Writer, r *reconcileReport) error {
+func printReconcile(w io.Writer, r *admin.ReconcileReport) error {
 	t := columns(w)
 	if len(r.Differences) > 0 {
 		fmt.Fprintln(t, "SIGNER\tWHAT\tREDIS\tPOSTGRESQL")
@@ -197,7 +199,7 @@ type engineReplayCmd struct {
 
 // Run implements the command. What is left makes it fail.
 func (c *engineReplayCmd) Run(ctx context.Context, p *program) error {
-	r, err := replayEngine.tell(ctx, p, &c.adminCmd, c.because(), func(w io.Writer, r *replayReport) error {
+	r, err := tell(ctx, p, &c.adminCmd, admin.ReplayEngine, c.because(), func(w io.Writer, r *admin.ReplayReport) error {
 		_, err := fmt.Fprintf(w, "%d logs shipped, %d left\n", r.Shipped, r.Left)
 		return err
 	})

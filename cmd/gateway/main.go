@@ -5,8 +5,8 @@
 // the program with one sentence and exit code 2, any other failure with one sentence and exit
 // code 1. SIGINT and SIGTERM end a command in an orderly way, a second signal at once.
 //
-// Where to begin reading: main.go, config.go, app.go (start and stop), admin_api.go (what the
-// commands ask a gateway).
+// Where to begin reading: main.go, config.go, app.go (start and stop); what the commands ask
+// a gateway is internal/admin.
 package main
 
 import (

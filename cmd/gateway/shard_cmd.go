@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"noncegate/internal/admin"
 	"noncegate/wire"
 )
 
@@ -17,12 +18,12 @@ type shardListCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *shardListCmd) Run(ctx context.Context, p *program) error {
-	_, err := listShards.tell(ctx, p, &c.adminCmd, none{}, printShards)
+	_, err := tell(ctx, p, &c.adminCmd, admin.ListShards, admin.None{}, printShards)
 	return err
 }
 
-func printShards(w io.Writer, v *shardList) error {
-	return list(w, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL", v.Shards, func(s *listedShard) []any {
+func printShards(w io.Writer, v *admin.ShardList) error {
+	return list(w, "SHARD\tOWNER\tTOKEN\tHEIR\tPINNED\tURL", v.Shards, func(s *admin.ListedShard) []any {
 		return []any{s.ID, s.Owner, s.Token, s.Preferred, s.Pinned, s.URL}
 	}).Flush()
 }
@@ -53,7 +54,8 @@ func (c *shardMoveCmd) Validate() error {
 
 // Run implements the command.
 func (c *shardMoveCmd) Run(ctx context.Context, p *program) error {
-	_, err := moveShard.tell(ctx, p, &c.adminCmd, moveOrder{&c.Shard, &c.Node, c.because()}, func(w io.Writer, v *movedShard) error {
+	o := admin.MoveOrder{Shard: &c.Shard, Node: &c.Node, Because: c.because()}
+	_, err := tell(ctx, p, &c.adminCmd, admin.MoveShard, o, func(w io.Writer, v *admin.MovedShard) error {
 		_, err := fmt.Fprintln(w, movedWords(&v.Shard))
 		return err
 	})
@@ -61,7 +63,7 @@ func (c *shardMoveCmd) Run(ctx context.Context, p *program) error {
 }
 
 // movedWords says what becomes of a shard that was moved.
-func movedWords(s *listedShard) string {
+func movedWords(s *admin.ListedShard) string {
 	words := fmt.Sprintf("shard %d is not pinned", s.ID)
 	if s.Pinned != "" {
 		words = fmt.Sprintf("shard %d is pinned to %s", s.ID, s.Pinned)
@@ -84,11 +86,11 @@ type nodesCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *nodesCmd) Run(ctx context.Context, p *program) error {
-	_, err := listNodes.tell(ctx, p, &c.adminCmd, none{}, printNodes)
+	_, err := tell(ctx, p, &c.adminCmd, admin.ListNodes, admin.None{}, printNodes)
 	return err
 }
 
-func printNodes(w io.Writer, v *nodesView) error {
+func printNodes(w io.Writer, v *admin.NodesView) error {
 	t := list(w, "NODE\tSTATE\tSHARDS\tMODE\tSTARTS\tSINCE\tSEEN\tURL", v.Nodes, func(n *wire.NodeInfo) []any {
 		return []any{n.Node, n.State, n.Shards, n.Mode, n.Incarnation, n.StartedAt, n.SeenAt, n.URL}
 	})

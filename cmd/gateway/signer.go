@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"noncegate/internal/admin"
 	"noncegate/nonce"
 	"noncegate/wire"
 )
@@ -28,7 +29,7 @@ type signerShowCmd struct {
 
 // Run implements the command.
 func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
-	v, err := showSigner.tell(ctx, p, &c.adminCmd, signerQuestion{Signer: c.Signer, Limit: strconv.Itoa(c.Limit)}, printSigner)
+	v, err := tell(ctx, p, &c.adminCmd, admin.ShowSigner, admin.SignerQuestion{Signer: c.Signer, Limit: strconv.Itoa(c.Limit)}, printSigner)
 	if err == nil && !v.Known {
 		err = fmt.Errorf("the signer %s is not known: nothing of it was ever handed out; gateway signer list shows those that are known",
 			c.Signer)
@@ -36,7 +37,7 @@ func (c *signerShowCmd) Run(ctx context.Context, p *program) error {
 	return err
 }
 
-func printSigner(w io.Writer, v *signerView) error {
+func printSigner(w io.Writer, v *admin.SignerView) error {
 	s := &v.Status
 	t := columns(w)
 	fmt.Fprintf(t, "signer\t%s\n", s.Signer)
@@ -83,7 +84,7 @@ func printChain(w io.Writer, c *wire.ChainStatus) {
 	}
 }
 
-func printHolds(w io.Writer, v *signerView) error {
+func printHolds(w io.Writer, v *admin.SignerView) error {
 	if len(v.Holds) == 0 {
 		_, err := fmt.Fprintln(w, "\nno open holds")
 		return err
@@ -127,8 +128,8 @@ type signerListCmd struct {
 
 // Validate reports the first argument that cannot be used.
 func (c *signerListCmd) Validate() error {
-	if _, ok := signerFilters[c.Filter]; !ok {
-		return settingErrorf("filter", "%q must be %s", c.Filter, filterWords)
+	if _, ok := admin.SignerFilters[c.Filter]; !ok {
+		return settingErrorf("filter", "%q must be %s", c.Filter, admin.FilterWords)
 	}
 	return c.adminCmd.Validate()
 }
@@ -136,17 +137,18 @@ func (c *signerListCmd) Validate() error {
 // Run implements the command.
 func (c *signerListCmd) Run(ctx context.Context, p *program) error {
 	others := map[bool]string{true: "true"}[c.Others]
-	_, err := listSigners.tell(ctx, p, &c.adminCmd, signersQuestion{c.Filter, c.After, strconv.Itoa(c.Limit), others}, printSigners)
+	q := admin.SignersQuestion{Filter: c.Filter, After: c.After, Limit: strconv.Itoa(c.Limit), Others: others}
+	_, err := tell(ctx, p, &c.adminCmd, admin.ListSigners, q, printSigners)
 	return err
 }
 
-func printSigners(w io.Writer, v *signerList) error {
+func printSigners(w io.Writer, v *admin.SignerList) error {
 	if len(v.Signers) == 0 {
 		_, err := fmt.Fprintln(w, "no such signers")
 		return err
 	}
 	const heading = "SIGNER\tNEXT\tFLOOR\tMINED\tHELD\tUNKNOWN\tRELEASED\tLOWEST RELEASED\tHIGHEST ATTEMPT\tOLDEST HOLD\tOWNER\tNOTE"
-	t := list(w, heading, v.Signers, func(s *listedSigner) []any {
+	t := list(w, heading, v.Signers, func(s *admin.ListedSigner) []any {
 		note := ""
 		switch {
 		case s.Unreadable:
@@ -180,7 +182,7 @@ type Why struct {
 	Reason string `help:"Why, for the audit, and of a release for nonce_list."`
 }
 
-func (w Why) because() because { return because(w) }
+func (w Why) because() admin.Because { return admin.Because(w) }
 
 type signerFloorCmd struct {
 	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
@@ -196,7 +198,8 @@ func (c *signerFloorCmd) Validate() error {
 
 // Run implements the command.
 func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
-	_, err := raiseFloor.tell(ctx, p, &c.adminCmd, floorOrder{c.Signer, c.Floor, c.because()}, func(w io.Writer, r *wire.FloorResult) error {
+	o := admin.FloorOrder{Signer: c.Signer, Floor: c.Floor, Because: c.because()}
+	_, err := tell(ctx, p, &c.adminCmd, admin.RaiseFloor, o, func(w io.Writer, r *wire.FloorResult) error {
 		_, err := fmt.Fprintf(w, "%s: floor %d, next %d\n", r.Signer, r.Floor, r.Next)
 		return err
 	})
@@ -218,12 +221,13 @@ func (c *signerMarkCmd) Validate() error {
 }
 
 // order is the order for the attempt that was named. Without one the nonce is read, and shown as it is.
-func (c *signerMarkCmd) order(ctx context.Context, p *program) (markOrder, error) {
-	o := markOrder{c.Signer, c.Nonce, c.Attempt, c.because()}
+func (c *signerMarkCmd) order(ctx context.Context, p *program) (admin.MarkOrder, error) {
+	o := admin.MarkOrder{Signer: c.Signer, Nonce: c.Nonce, Attempt: c.Attempt, Because: c.because()}
 	if o.Attempt != 0 {
 		return o, nil
 	}
-	v, err := showSigner.ask(ctx, &c.adminCmd, signerQuestion{c.Signer, strconv.FormatInt(c.Nonce, 10), "1"})
+	q := admin.SignerQuestion{Signer: c.Signer, Nonce: strconv.FormatInt(c.Nonce, 10), Limit: "1"}
+	v, err := ask(ctx, &c.adminCmd, admin.ShowSigner, q)
 	switch {
 	case err != nil:
 		return o, err
@@ -234,7 +238,7 @@ func (c *signerMarkCmd) order(ctx context.Context, p *program) (markOrder, error
 	return o, printNonces(p.stderr, v.Last)
 }
 
-func printMark(w io.Writer, r *markedNonce) error {
+func printMark(w io.Writer, r *admin.MarkedNonce) error {
 	_, err := fmt.Fprintf(w, "%s: nonce %d, attempt %d, is %s\n", r.Signer, r.Nonce, r.Attempt, r.Status)
 	return err
 }
@@ -250,7 +254,7 @@ func (c *signerReleaseCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	r, err := releaseNonce.tell(ctx, p, &c.adminCmd, releaseOrder{o, c.Unsent}, printMark)
+	r, err := tell(ctx, p, &c.adminCmd, admin.ReleaseNonce, admin.ReleaseOrder{MarkOrder: o, Unsent: c.Unsent}, printMark)
 	if err == nil && r.Status != wire.StatusReleased {
 		err = fmt.Errorf("nonce %d of %s is %s now and was not given back: a transaction of it may be mined, or it is below the floor",
 			r.Nonce, r.Signer, r.Status)
@@ -268,7 +272,7 @@ type signerConsumeCmd struct {
 func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
 	o, err := c.order(ctx, p)
 	if err == nil {
-		_, err = consumeNonce.tell(ctx, p, &c.adminCmd, consumeOrder{o, c.TxHash, c.Yes}, printMark)
+		_, err = tell(ctx, p, &c.adminCmd, admin.ConsumeNonce, admin.ConsumeOrder{MarkOrder: o, TxHash: c.TxHash, Sure: c.Yes}, printMark)
 	}
 	return err
 }

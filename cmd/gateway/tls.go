@@ -13,9 +13,8 @@ import (
 
 // encryption is the files of TLS, as far as there are any.
 type encryption struct {
-	server  *tlsfiles.Server      // nil: without --tls-cert
-	nodes   *tlsfiles.Authorities // nil: other nodes are trusted by the authorities of the system
-	refused refusedAdmins
+	server *tlsfiles.Server      // nil: without --tls-cert
+	nodes  *tlsfiles.Authorities // nil: other nodes are trusted by the authorities of the system
 }
 
 // openTLS reads the files of TLS, and again when they change.
@@ -141,5 +140,5 @@ func (a *app) openTLSMetrics() {
 	metrics.Counter(a.registry, "tls_reloads_total", "Changes of the files of TLS that were taken.", a.tls.sum(watched.Reloads))
 	metrics.Counter(a.registry, "tls_reload_failures_total", "Changes of the files of TLS that could not be used.",
 		a.tls.sum(watched.Failures))
-	metrics.Counter(a.registry, "admin_refused_total", "Requests to the private side without the right key.", a.tls.refused.count)
+	metrics.Counter(a.registry, "admin_refused_total", "Requests to the private side without the right key.", a.operators.Refused)
 }

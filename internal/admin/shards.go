@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -11,25 +11,25 @@ import (
 	"noncegate/wire"
 )
 
-// nodesView is the nodes of the store.
-type nodesView struct {
+// NodesView is the nodes of the store.
+type NodesView struct {
 	NodeCount int64           `json:"nodeCount"`
 	Nodes     []wire.NodeInfo `json:"nodes"` // wire.MaxNodes at most
 }
 
-func (a *app) listNodes(context.Context, none) (nodesView, error) {
-	nodes := a.nodes()
-	return nodesView{NodeCount: int64(len(nodes)), Nodes: nodeInfos(nodes)}, nil
+func (a *Server) listNodes(context.Context, None) (NodesView, error) {
+	nodes := a.cfg.Nodes()
+	return NodesView{NodeCount: int64(len(nodes)), Nodes: a.cfg.NodeInfos(nodes)}, nil
 }
 
-// shardList is the shards of the store.
-type shardList struct {
+// ShardList is the shards of the store.
+type ShardList struct {
 	Node   string        `json:"node"` // who answers
-	Shards []listedShard `json:"shards"`
+	Shards []ListedShard `json:"shards"`
 }
 
-// listedShard is a shard as the node that answers sees it.
-type listedShard struct {
+// ListedShard is a shard as the node that answers sees it.
+type ListedShard struct {
 	ID        int    `json:"id"`
 	Owner     string `json:"owner"` // "": nobody
 	URL       string `json:"url"`   // of the owner
@@ -42,47 +42,47 @@ type listedShard struct {
 	Stopped int `json:"stopped,omitempty"`
 }
 
-func listedOf(o lease.View) listedShard {
-	return listedShard{
+func listedOf(o lease.View) ListedShard {
+	return ListedShard{
 		ID: o.Shard, Owner: o.Owner, URL: o.URL, Token: o.Token, Mine: o.Mine, Preferred: o.Preferred, Pinned: o.Pinned, Stopped: o.Stopped,
 	}
 }
 
-// moveOrder pins a shard to a node.
-type moveOrder struct {
+// MoveOrder pins a shard to a node.
+type MoveOrder struct {
 	Shard *int64  `json:"shard"`
 	Node  *string `json:"node"` // "": the balance says again who should have it
-	because
+	Because
 }
 
-// movedShard is the shard as it is after that. Its owner gives it up when it looks next.
-type movedShard struct {
+// MovedShard is the shard as it is after that. Its owner gives it up when it looks next.
+type MovedShard struct {
 	Node  string      `json:"node"` // who answers
-	Shard listedShard `json:"shard"`
+	Shard ListedShard `json:"shard"`
 }
 
-func (a *app) listShards(context.Context, none) (shardList, error) {
-	out := shardList{Node: a.node, Shards: []listedShard{}}
-	for _, o := range a.service.Shards() {
+func (a *Server) listShards(context.Context, None) (ShardList, error) {
+	out := ShardList{Node: a.cfg.Node, Shards: []ListedShard{}}
+	for _, o := range a.cfg.Service.Shards() {
 		out.Shards = append(out.Shards, listedOf(o))
 	}
 	return out, nil
 }
 
-// moveShard pins a shard, and says so in the log: what the balance does not say somebody did.
-func (a *app) moveShard(ctx context.Context, q moveOrder) (movedShard, error) {
+// MoveShard pins a shard, and says so in the log: what the balance does not say somebody did.
+func (a *Server) moveShard(ctx context.Context, q MoveOrder) (MovedShard, error) {
 	switch {
 	case q.Shard == nil:
-		return movedShard{}, &badQuestion{why: "shard: is missing; it must be the number of a shard"}
+		return MovedShard{}, &badQuestion{why: "shard: is missing; it must be the number of a shard"}
 	case q.Node == nil:
-		return movedShard{}, &badQuestion{why: `node: is missing; it must be the id of a node, or "" for none`}
+		return MovedShard{}, &badQuestion{why: `node: is missing; it must be the id of a node, or "" for none`}
 	}
-	o, err := a.service.Move(ctx, int(*q.Shard), *q.Node)
+	o, err := a.cfg.Service.Move(ctx, int(*q.Shard), *q.Node)
 	if err != nil {
-		return movedShard{}, moveError(err)
+		return MovedShard{}, moveError(err)
 	}
-	a.log.Info("a shard was moved by hand", "shard", *q.Shard, "to_node", *q.Node, "owner_node", o.Owner, "preferred", o.Preferred)
-	return movedShard{a.node, listedOf(o)}, nil
+	a.cfg.Log.Info("a shard was moved by hand", "shard", *q.Shard, "to_node", *q.Node, "owner_node", o.Owner, "preferred", o.Preferred)
+	return MovedShard{a.cfg.Node, listedOf(o)}, nil
 }
 
 // moveError says whether the shard was moved.

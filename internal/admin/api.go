@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"bytes"
@@ -23,66 +23,66 @@ import (
 	"noncegate/wire"
 )
 
-// apiPrefix begins the paths of the admin API.
-const apiPrefix = "/admin/v1/"
+// Prefix begins the paths of the admin API.
+const Prefix = "/admin/v1/"
 
 // apiDocument documents the admin API; a test compares it with operations.
 //
 //go:embed openapi.yaml
 var apiDocument []byte
 
-// operation is one question to the admin API, which is asked by GET, or one act, by POST: what a command sends and a
+// Operation is one question to the admin API, which is asked by GET, or one act, by POST: what a command sends and a
 // gateway answers. A question has texts only, which stand in the URL; those of an act are its body.
-type operation[Q, R any] struct {
-	method, path string
+type Operation[Q, R any] struct {
+	Method, Path string
 	// right is what a caller needs on all signers; 0: the clients' side, which is asked by inside, decides.
 	right access.Right
-	run   func(*app, context.Context, Q) (R, error)
+	run   func(*Server, context.Context, Q) (R, error)
 }
 
 // The operations.
 var (
-	listNodes       = operation[none, nodesView]{"GET", "/admin/v1/nodes", access.RightRead, (*app).listNodes}
-	listSigners     = operation[signersQuestion, signerList]{"GET", "/admin/v1/signers", access.RightRead, (*app).listSigners}
-	showSigner      = operation[signerQuestion, signerView]{"GET", "/admin/v1/signer", 0, (*app).showSigner}
-	raiseFloor      = operation[floorOrder, wire.FloorResult]{"POST", "/admin/v1/signer/floor", 0, (*app).raiseFloor}
-	releaseNonce    = operation[releaseOrder, markedNonce]{"POST", "/admin/v1/signer/release", 0, (*app).releaseNonce}
-	consumeNonce    = operation[consumeOrder, markedNonce]{"POST", "/admin/v1/signer/consume", 0, (*app).consumeNonce}
-	listShards      = operation[none, shardList]{"GET", "/admin/v1/shards", access.RightRead, (*app).listShards}
-	moveShard       = operation[moveOrder, movedShard]{"POST", "/admin/v1/shard/move", access.RightAdmin, (*app).moveShard}
-	showEngine      = operation[none, engineStatus]{"GET", "/admin/v1/engine", access.RightRead, (*app).engineStatus}
-	switchEngine    = operation[switchOrder, switchReport]{"POST", "/admin/v1/engine/switch", access.RightAdmin, (*app).switchEngine}
-	reconcileEngine = operation[because, reconcileReport]{"POST", "/admin/v1/engine/reconcile", access.RightAdmin, (*app).reconcile}
-	replayEngine    = operation[because, replayReport]{"POST", "/admin/v1/engine/replay", access.RightAdmin, (*app).replay}
+	ListNodes       = Operation[None, NodesView]{"GET", "/admin/v1/nodes", access.RightRead, (*Server).listNodes}
+	ListSigners     = Operation[SignersQuestion, SignerList]{"GET", "/admin/v1/signers", access.RightRead, (*Server).listSigners}
+	ShowSigner      = Operation[SignerQuestion, SignerView]{"GET", "/admin/v1/signer", 0, (*Server).showSigner}
+	RaiseFloor      = Operation[FloorOrder, wire.FloorResult]{"POST", "/admin/v1/signer/floor", 0, (*Server).raiseFloor}
+	ReleaseNonce    = Operation[ReleaseOrder, MarkedNonce]{"POST", "/admin/v1/signer/release", 0, (*Server).releaseNonce}
+	ConsumeNonce    = Operation[ConsumeOrder, MarkedNonce]{"POST", "/admin/v1/signer/consume", 0, (*Server).consumeNonce}
+	ListShards      = Operation[None, ShardList]{"GET", "/admin/v1/shards", access.RightRead, (*Server).listShards}
+	MoveShard       = Operation[MoveOrder, MovedShard]{"POST", "/admin/v1/shard/move", access.RightAdmin, (*Server).moveShard}
+	ShowEngine      = Operation[None, EngineStatus]{"GET", "/admin/v1/engine", access.RightRead, (*Server).engineStatus}
+	SwitchEngine    = Operation[SwitchOrder, SwitchReport]{"POST", "/admin/v1/engine/switch", access.RightAdmin, (*Server).switchEngine}
+	ReconcileEngine = Operation[Because, ReconcileReport]{"POST", "/admin/v1/engine/reconcile", access.RightAdmin, (*Server).reconcile}
+	ReplayEngine    = Operation[Because, ReplayReport]{"POST", "/admin/v1/engine/replay", access.RightAdmin, (*Server).replay}
 )
 
 // operations are all of them.
 var operations = []interface {
-	serve(a *app, mux *http.ServeMux)
+	serve(a *Server, mux *http.ServeMux)
 }{
-	listNodes, listSigners, showSigner, raiseFloor, releaseNonce, consumeNonce,
-	listShards, moveShard, showEngine, switchEngine, reconcileEngine, replayEngine,
+	ListNodes, ListSigners, ShowSigner, RaiseFloor, ReleaseNonce, ConsumeNonce,
+	ListShards, MoveShard, ShowEngine, SwitchEngine, ReconcileEngine, ReplayEngine,
 }
 
-// none is a question without parameters.
-type none struct{}
+// None is a question without parameters.
+type None struct{}
 
-// because is what every act has: why it is done, for the audit.
-type because struct {
+// Because is what every act has: why it is done, for the audit.
+type Because struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// refusal is the body of an answer that is no 200.
-type refusal struct {
+// Refusal is the body of an answer that is no 200.
+type Refusal struct {
 	Error string `json:"error"`
 	// Outcome is unknown where the act may have been done; else nothing happened.
 	Outcome string            `json:"outcome,omitempty"`
 	State   performance.State `json:"state,omitempty"`
-	Checks  []engineCheck     `json:"checks,omitempty"` // what was looked at, where that is why
+	Checks  []EngineCheck     `json:"checks,omitempty"` // what was looked at, where that is why
 }
 
 // serveAPI adds the admin API to the private side.
-func (a *app) serveAPI(mux *http.ServeMux) {
+func (a *Server) serveAPI(mux *http.ServeMux) {
 	for _, o := range operations {
 		o.serve(a, mux)
 	}
@@ -92,8 +92,8 @@ func (a *app) serveAPI(mux *http.ServeMux) {
 	})
 }
 
-func (o operation[Q, R]) serve(a *app, mux *http.ServeMux) {
-	mux.HandleFunc(o.method+" "+o.path, func(w http.ResponseWriter, r *http.Request) {
+func (o Operation[Q, R]) serve(a *Server, mux *http.ServeMux) {
+	mux.HandleFunc(o.Method+" "+o.Path, func(w http.ResponseWriter, r *http.Request) {
 		said, err := o.answer(a, r)
 		if err != nil {
 			answerError(w, err)
@@ -107,13 +107,13 @@ func (o operation[Q, R]) serve(a *app, mux *http.ServeMux) {
 var errNotEnded = errors.New("it did not end")
 
 // answer does what is asked, if the caller may ask for it. Each act is a line of the audit.
-func (o operation[Q, R]) answer(a *app, r *http.Request) (said R, err error) {
+func (o Operation[Q, R]) answer(a *Server, r *http.Request) (said R, err error) {
 	by, _ := callerOf(r.Context())
 	var q Q
-	if err = errNotEnded; o.method == http.MethodPost {
+	if err = errNotEnded; o.Method == http.MethodPost {
 		defer func() { a.auditAct(by, r, q, err) }()
 	}
-	if refused := a.may(by, o.method, o.right); refused != nil {
+	if refused := a.may(by, o.Method, o.right); refused != nil {
 		return said, refused
 	}
 	var bad error
@@ -121,7 +121,7 @@ func (o operation[Q, R]) answer(a *app, r *http.Request) (said R, err error) {
 		return said, bad
 	}
 	said, failed := o.run(a, r.Context(), q)
-	if failed != nil && o.method == http.MethodGet {
+	if failed != nil && o.Method == http.MethodGet {
 		failed = &notDone{failed}
 	}
 	return said, failed
@@ -131,7 +131,7 @@ func (o operation[Q, R]) answer(a *app, r *http.Request) (said R, err error) {
 const everySigner = "*"
 
 // may reports why a caller may not do something. What changes something needs a principal, where clients have one.
-func (a *app) may(by caller, method string, right access.Right) error {
+func (a *Server) may(by caller, method string, right access.Right) error {
 	switch {
 	case method != http.MethodGet && by.session != nil && by.session.Principal == "":
 		return &badQuestion{"who does this must be known: show an API key (--token); the admin key names nobody", http.StatusForbidden}
@@ -142,8 +142,8 @@ func (a *app) may(by caller, method string, right access.Right) error {
 }
 
 // auditAct writes who wanted something done, why, and what came of it.
-func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
-	if !a.audit.Wants(audit.Refusals) {
+func (a *Server) auditAct(by caller, r *http.Request, q any, err error) {
+	if !a.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}
 	e := audit.Entry{At: time.Now(), Event: audit.Call, Address: by.address, Method: r.Method + " " + r.URL.Path, Outcome: "ok"}
@@ -161,14 +161,14 @@ func (a *app) auditAct(by caller, r *http.Request, q any, err error) {
 		status, said := refusalOf(err)
 		word := strings.ToLower(strings.ReplaceAll(http.StatusText(status), " ", "_"))
 		if e.Outcome = cmp.Or(said.Outcome, word); said.Outcome == "" {
-			a.audit.Refused(e) // what does not happen can be caused at will
+			a.cfg.Audit.Refused(e) // what does not happen can be caused at will
 			return
 		}
 	}
-	a.audit.Add(e)
+	a.cfg.Audit.Add(e)
 }
 
-func (b because) reason() string { return b.Reason }
+func (b Because) reason() string { return b.Reason }
 
 // maxReason bounds the reason of an act, in bytes.
 const maxReason = 256
@@ -252,8 +252,8 @@ var statusOf = map[int]int{
 }
 
 // refusalOf is what is answered for an error. One that does not say that nothing happened is of an unknown outcome.
-func refusalOf(err error) (code int, said refusal) {
-	code, said.Error = http.StatusServiceUnavailable, sentenceOf(err)
+func refusalOf(err error) (code int, said Refusal) {
+	code, said.Error = http.StatusServiceUnavailable, sentence(err)
 	if bad, ok := errors.AsType[*badQuestion](err); ok {
 		return cmp.Or(bad.code, http.StatusBadRequest), said
 	}
@@ -293,14 +293,14 @@ func answerJSON(w http.ResponseWriter, code int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // a client that has gone is told nothing
 }
 
-// ask asks a gateway by the admin API. A refusal is an *adminRefusal.
-func (o operation[Q, R]) ask(ctx context.Context, c *adminCmd, q Q) (said R, err error) {
+// Ask asks a gateway by the admin API: send sends a request, whose body is JSON, and decodes the answer.
+func (o Operation[Q, R]) Ask(q Q, send func(method, path string, body io.Reader, answer any) error) (said R, err error) {
 	text, err := json.Marshal(q)
 	if err != nil {
 		return said, err
 	}
-	path, body := o.path, bytes.NewReader(text)
-	if o.method == http.MethodGet {
+	path, body := o.Path, bytes.NewReader(text)
+	if o.Method == http.MethodGet {
 		var given map[string]string
 		if err := json.Unmarshal(text, &given); err != nil {
 			return said, err
@@ -309,19 +309,13 @@ func (o operation[Q, R]) ask(ctx context.Context, c *adminCmd, q Q) (said R, err
 		for name, value := range given {
 			values.Set(name, value)
 		}
-		if path, body = o.path, bytes.NewReader(nil); len(values) > 0 {
+		if path, body = o.Path, bytes.NewReader(nil); len(values) > 0 {
 			path += "?" + values.Encode()
 		}
 	}
-	err = c.ask(ctx, o.method, path, body, &said)
+	err = send(o.Method, path, body, &said)
 	return said, err
 }
 
-// tell asks, and prints the answer as JSON or by table.
-func (o operation[Q, R]) tell(ctx context.Context, p *program, c *adminCmd, q Q, table func(io.Writer, *R) error) (*R, error) {
-	said, err := o.ask(ctx, c, q)
-	if err == nil {
-		err = c.print(p.stdout, &said, func(w io.Writer) error { return table(w, &said) })
-	}
-	return &said, err
-}
+// sentence is an error on one line; drivers spread some over several.
+func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"noncegate/nonce/performance"
 )
 
-// engineStatus is the state of the engine.
-type engineStatus struct {
+// EngineStatus is the state of the engine.
+type EngineStatus struct {
 	Node      string            `json:"node"`
 	Available bool              `json:"available"`
 	Why       string            `json:"why,omitempty"` // it is not
@@ -24,55 +24,55 @@ type engineStatus struct {
 	Logs      int               `json:"shardsLogged"` // shards that have a log
 	Lost      int64             `json:"logsLost"`     // logs that the node declared lost
 	Redis     string            `json:"redis"`        // ok, or what is wrong
-	Here      []loggedShard     `json:"logsHere,omitempty"`
+	Here      []LoggedShard     `json:"logsHere,omitempty"`
 	// In DUAL_WRITE: how many shards have kept up for as long as is wanted, how long that is,
 	// and those of the node that answers.
 	Rehearsed  int          `json:"shardsRehearsed,omitempty"`
 	Rehearse   string       `json:"rehearsal,omitempty"`
-	Rehearsing []rehearsing `json:"rehearsingHere,omitempty"`
+	Rehearsing []Rehearsing `json:"rehearsingHere,omitempty"`
 }
 
-// switchOrder switches the cluster between its engines.
-type switchOrder struct {
+// SwitchOrder switches the cluster between its engines.
+type SwitchOrder struct {
 	To     string `json:"to"` // performance or reliable
 	DryRun bool   `json:"dryRun,omitempty"`
 	// Generation is that of the engine as the operator saw it: what was switched since is left alone.
 	Generation *int64 `json:"generation"`
-	because
+	Because
 }
 
-// switchReport is the answer to it.
-type switchReport struct {
+// SwitchReport is the answer to it.
+type SwitchReport struct {
 	From   performance.State `json:"from"`
 	To     performance.State `json:"to"`
-	Checks []engineCheck     `json:"checks,omitempty"`
+	Checks []EngineCheck     `json:"checks,omitempty"`
 	Done   bool              `json:"done"`
 	DryRun bool              `json:"dryRun,omitempty"`
 }
 
-// engineCheck is something that was looked at before a switch.
-type engineCheck struct {
+// EngineCheck is something that was looked at before a switch.
+type EngineCheck struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 	Text string `json:"text"`
 }
 
-// replayReport is what came of shipping by hand.
-type replayReport struct {
+// ReplayReport is what came of shipping by hand.
+type ReplayReport struct {
 	Shipped int `json:"shipped"` // logs of this node of which the rows have everything
 	Left    int `json:"left"`    // logs of this node of which they do not
 }
 
-// reconcileReport is what Redis has beside the rows and the memory of the node.
-type reconcileReport struct {
+// ReconcileReport is what Redis has beside the rows and the memory of the node.
+type ReconcileReport struct {
 	Equal       int                `json:"equal"`     // signers
 	Different   int                `json:"different"` // signers
-	Differences []engineDifference `json:"differences,omitempty"`
+	Differences []EngineDifference `json:"differences,omitempty"`
 	Took        string             `json:"took"`
 }
 
-// engineDifference is a signer whose records are not what rows or memory say.
-type engineDifference struct {
+// EngineDifference is a signer whose records are not what rows or memory say.
+type EngineDifference struct {
 	Signer string `json:"signer"`
 	What   string `json:"what"`
 	Log    string `json:"redis"`
@@ -84,34 +84,35 @@ type refusedSwitch struct {
 	state performance.State // there is
 	why   string            // a sentence
 	// checks are what was looked at, where that is why.
-	checks []engineCheck
+	checks []EngineCheck
 }
 
 // Error implements error.
 func (e *refusedSwitch) Error() string { return "refused in state " + string(e.state) + ": " + e.why }
 
-// switchTargets are the words of the command line.
-var switchTargets = map[string]performance.State{"performance": performance.Performance, "reliable": performance.Reliable}
+// SwitchTargets are the words of the command line.
+var SwitchTargets = map[string]performance.State{"performance": performance.Performance, "reliable": performance.Reliable}
 
-const switchWords = "neither performance nor reliable"
+// SwitchWords say what is none of them.
+const SwitchWords = "neither performance nor reliable"
 
-func (a *app) refusedWithoutEngine() error {
-	if err := a.errNoEngine(); err != nil {
+func (a *Server) refusedWithoutEngine() error {
+	if err := a.cfg.NoEngine(); err != nil {
 		return &refusedSwitch{state: performance.Reliable, why: err.Error()}
 	}
 	return nil
 }
 
-// rehearsing is how far the rehearsal of a shard of the node that answers is.
-type rehearsing struct {
+// Rehearsing is how far the rehearsal of a shard of the node that answers is.
+type Rehearsing struct {
 	Shard   int    `json:"shard"`
 	KeptUp  string `json:"keptUp"`
 	Done    bool   `json:"done"`
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// loggedShard is a log of the node that answers.
-type loggedShard struct {
+// LoggedShard is a log of the node that answers.
+type LoggedShard struct {
 	Shard   int    `json:"shard"`
 	Serves  bool   `json:"serves"`
 	Head    int64  `json:"head"`
@@ -122,21 +123,21 @@ type loggedShard struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// engineStatus reads what there is to say now.
-func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
-	if err := a.errNoEngine(); err != nil {
-		return engineStatus{Node: a.node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
+// EngineStatus reads what there is to say now.
+func (a *Server) engineStatus(ctx context.Context, _ None) (EngineStatus, error) {
+	if err := a.cfg.NoEngine(); err != nil {
+		return EngineStatus{Node: a.cfg.Node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
 	}
-	st := a.engine.Status()
-	out := engineStatus{
-		Node: a.node, Available: true, State: st.State, Goal: performance.Reliable, Number: st.Goal.Change, Reason: st.Goal.Reason,
+	st := a.cfg.Engine.Status()
+	out := EngineStatus{
+		Node: a.cfg.Node, Available: true, State: st.State, Goal: performance.Reliable, Number: st.Goal.Change, Reason: st.Goal.Reason,
 		ChangedAt: st.Goal.At, Shards: st.Shards, Logs: st.Performance, Lost: st.Lost, Redis: "ok",
 	}
 	if st.Goal.Performance {
 		out.Goal = performance.Performance
 	}
 	for _, sh := range st.Here {
-		out.Here = append(out.Here, loggedShard{
+		out.Here = append(out.Here, LoggedShard{
 			Shard: sh.Shard, Serves: sh.Serves, Head: sh.Head, Shipped: sh.Shipped, Signers: sh.Signers,
 			Behind: sh.Behind.Round(time.Millisecond).String(), Grant: sh.Grant.Round(time.Millisecond).String(), Trouble: sh.Trouble,
 		})
@@ -144,20 +145,20 @@ func (a *app) engineStatus(ctx context.Context, _ none) (engineStatus, error) {
 	if st.State == performance.DualWrite {
 		out.Rehearsed, out.Rehearse = st.Rehearsed, st.Goal.Rehearse.String()
 		for _, sh := range st.Rehearsing {
-			out.Rehearsing = append(out.Rehearsing, rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
+			out.Rehearsing = append(out.Rehearsing, Rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
 		}
 	}
-	if _, err := a.redis.Check(ctx); err != nil {
-		out.Redis = sentenceOf(err)
+	if _, err := a.cfg.Redis.Check(ctx); err != nil {
+		out.Redis = sentence(err)
 	}
 	return out, nil
 }
 
-// switchEngine says which engine is wanted, after a look whether that is possible.
-func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, err error) {
-	to, ok := switchTargets[q.To]
+// SwitchEngine says which engine is wanted, after a look whether that is possible.
+func (a *Server) switchEngine(ctx context.Context, q SwitchOrder) (r SwitchReport, err error) {
+	to, ok := SwitchTargets[q.To]
 	if !ok {
-		return r, &badQuestion{why: fmt.Sprintf("to: %q is "+switchWords, q.To)}
+		return r, &badQuestion{why: fmt.Sprintf("to: %q is "+SwitchWords, q.To)}
 	}
 	if err := a.refusedWithoutEngine(); err != nil {
 		return r, err
@@ -165,27 +166,27 @@ func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, 
 	if q.Generation == nil {
 		return r, &badQuestion{why: "generation: is missing; it must be that of the engine as it was seen"}
 	}
-	from, _ := a.engine.State()
-	goal, err := a.engine.Wanted(ctx)
+	from, _ := a.cfg.Engine.State()
+	goal, err := a.cfg.Engine.Wanted(ctx)
 	if err != nil {
 		return r, &notDone{err}
 	}
 	if goal.Change != *q.Generation {
 		return r, staleSwitch(from, goal)
 	}
-	r = switchReport{From: from, To: to, DryRun: q.DryRun}
+	r = SwitchReport{From: from, To: to, DryRun: q.DryRun}
 	fast := to == performance.Performance
 	if fast {
-		facts, err := a.redis.Check(ctx)
+		facts, err := a.cfg.Redis.Check(ctx)
 		if err != nil {
-			return r, &refusedSwitch{state: from, why: sentenceOf(err), checks: []engineCheck{{Name: "redis", Text: sentenceOf(err)}}}
+			return r, &refusedSwitch{state: from, why: sentence(err), checks: []EngineCheck{{Name: "redis", Text: sentence(err)}}}
 		}
-		r.Checks = []engineCheck{{Name: "redis", OK: true, Text: redisNote(&facts)}}
+		r.Checks = []EngineCheck{{Name: "redis", OK: true, Text: redisNote(&facts)}}
 	}
 	if q.DryRun {
 		return r, nil
 	}
-	goal, err = a.engine.Switch(ctx, goal, fast, a.cfg.EngineRehearsal, "an operator at "+a.node)
+	goal, err = a.cfg.Engine.Switch(ctx, goal, fast, a.cfg.Rehearsal, "an operator at "+a.cfg.Node)
 	switch {
 	case err != nil:
 		return r, switchError(err)
@@ -193,7 +194,7 @@ func (a *app) switchEngine(ctx context.Context, q switchOrder) (r switchReport, 
 		return r, staleSwitch(from, goal)
 	}
 	r.Done = true
-	a.log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
+	a.cfg.Log.Info("which engine is wanted was said by hand", "to", string(to), "from", string(from))
 	return r, nil
 }
 
@@ -212,24 +213,24 @@ func switchError(err error) error {
 }
 
 // replay ships what this node's logs have.
-func (a *app) replay(context.Context, because) (r replayReport, err error) {
+func (a *Server) replay(context.Context, Because) (r ReplayReport, err error) {
 	if err = a.refusedWithoutEngine(); err == nil {
-		whole, logs := a.engine.Ship()
-		r = replayReport{Shipped: whole, Left: logs - whole}
+		whole, logs := a.cfg.Engine.Ship()
+		r = ReplayReport{Shipped: whole, Left: logs - whole}
 	}
 	return r, err
 }
 
 // reconcile compares Redis with the rows and with the memory of this node.
-func (a *app) reconcile(ctx context.Context, _ because) (reconcileReport, error) {
+func (a *Server) reconcile(ctx context.Context, _ Because) (ReconcileReport, error) {
 	if err := a.refusedWithoutEngine(); err != nil {
-		return reconcileReport{}, err
+		return ReconcileReport{}, err
 	}
 	began := time.Now()
-	got, err := a.engine.Reconcile(ctx)
-	r := reconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
+	got, err := a.cfg.Engine.Reconcile(ctx)
+	r := ReconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
 	for _, d := range got.Differences {
-		r.Differences = append(r.Differences, engineDifference(d))
+		r.Differences = append(r.Differences, EngineDifference(d))
 	}
 	if err != nil {
 		err = &notDone{err} // it only compares

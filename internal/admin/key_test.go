@@ -1,10 +1,9 @@
-package main
+package admin
 
 import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,13 +14,12 @@ import (
 func TestThePrivateSideAsksForItsKey(t *testing.T) {
 	const key = "0123456789abcdef"
 	var log bytes.Buffer
-	var refused refusedAdmins
 	unwell := errors.New(`PostgreSQL is away: dial 10.0.0.7 as user "noncegate"`)
 	var sentence error
-	h := adminGuard{key: key, refused: &refused, log: slog.New(slog.NewTextHandler(&log, nil))}.guard(adminHandler(prometheus.NewRegistry(), func() error { return sentence }, true,
-		func(mux *http.ServeMux) {
-			mux.HandleFunc("POST /admin/v1/engine/switch", func(http.ResponseWriter, *http.Request) {})
-		}))
+	h := New(Config{
+		Key: key, Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: prometheus.NewRegistry(), Ready: func() error { return sentence }, Profiles: true,
+	})
+	served := h.Handler()
 	for _, c := range []struct {
 		method, path, authorization string
 		err                         error
@@ -36,8 +34,8 @@ func TestThePrivateSideAsksForItsKey(t *testing.T) {
 		{"GET", "/metrics", "Bearer " + key, nil, 200, ""},
 		{"GET", "/debug/pprof/symbol", "", nil, 401, "the admin key is needed\n"},
 		{"GET", "/debug/pprof/symbol", "Bearer " + key, nil, 200, ""},
-		{"POST", "/admin/v1/engine/switch", "", nil, 401, "the admin key is needed\n"},
-		{"POST", "/admin/v1/engine/switch", "Bearer " + key, nil, 200, ""},
+		{"POST", "/admin/v1/shard/move", "", nil, 401, "the admin key is needed\n"},
+		{"POST", "/admin/v1/shard/move", "Bearer " + key, nil, 415, ""},
 		{"GET", "//healthz", "", nil, 401, "the admin key is needed\n"},
 		{"GET", "/nothing", "", nil, 401, "the admin key is needed\n"},
 		{"GET", "/healthz", "", nil, 200, "ok\n"},
@@ -51,12 +49,12 @@ func TestThePrivateSideAsksForItsKey(t *testing.T) {
 			r.Header.Set("Authorization", c.authorization)
 		}
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		served.ServeHTTP(w, r)
 		if w.Code != c.status || c.body != "" && w.Body.String() != c.body {
 			t.Errorf("%s %s with %q: %d %q, want %d %q", c.method, c.path, c.authorization, w.Code, w.Body, c.status, c.body)
 		}
 	}
-	if refused.count() != 9 || strings.Count(log.String(), "refused at the admin address") != 1 || strings.Contains(log.String(), "0123456789") {
-		t.Errorf("%v were refused, the log says %s", refused.count(), log.String())
+	if h.Refused() != 9 || strings.Count(log.String(), "refused at the admin address") != 1 || strings.Contains(log.String(), "0123456789") {
+		t.Errorf("%v were refused, the log says %s", h.Refused(), log.String())
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -55,18 +55,19 @@ func (l *inside) Close() error { l.once.Do(func() { close(l.closed) }); return n
 // Addr implements net.Listener.
 func (l *inside) Addr() net.Addr { return insideAddr("") }
 
-// openInside serves the clients' side to the admin API.
-func (a *app) openInside(context.Context) error {
-	a.onStop("admin API", a.serveHTTP("admin API", a.inside, a.server, func(srv *http.Server) {
-		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, callerKey{}, c.(insideConn).by)
-		}
-	}))
-	return nil
+// Inside is what the clients' side must be served on, with ConnContext, beside its own address.
+func (a *Server) Inside() net.Listener { return a.inside }
+
+// ConnContext tells the clients' side who asks on a connection of Inside.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, callerKey{}, c.(insideConn).by)
 }
 
 // insideFirst is an authenticator that knows the callers of the admin API.
 type insideFirst struct{ access.Authenticator }
+
+// Authenticator lets in the callers of the admin API as what they are, and others by clients.
+func Authenticator(clients access.Authenticator) access.Authenticator { return insideFirst{clients} }
 
 // Authenticate implements access.Authenticator.
 func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
@@ -78,7 +79,7 @@ func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
 
 // asClient returns what fn learns with a client that is the caller of the admin API. The client tells an unknown outcome
 // from all other errors.
-func asClient[R any](ctx context.Context, a *app, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
+func asClient[R any](ctx context.Context, a *Server, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, insideTime)
 	defer cancel()
 	by, _ := callerOf(ctx)

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -34,6 +34,11 @@ type readiness struct {
 	mu  sync.Mutex // guards what follows, and is held while it is looked
 	at  time.Time  // when that ended
 	err error
+}
+
+// Readiness is look, asked once for all who want to know within readyFor.
+func Readiness(look func() error) func() error {
+	return (&readiness{look: look}).get
 }
 
 func (r *readiness) get() error {
@@ -82,15 +87,6 @@ func sayWell(w http.ResponseWriter, r *http.Request, err error, word string) {
 	}
 }
 
-// adminGuard is in front of every route of the private side.
-type adminGuard struct {
-	key     string       // "": none is asked for
-	hosts   []string     // the names that --admin-hosts allows
-	gate    *access.Gate // nil: API keys are not asked for
-	refused *refusedAdmins
-	log     *slog.Logger
-}
-
 // refusedAdmins counts who showed the private side no key, or a wrong one.
 type refusedAdmins struct {
 	total atomic.Int64
@@ -99,8 +95,6 @@ type refusedAdmins struct {
 
 // sayAdminRefused is how often the log tells of it at most.
 const sayAdminRefused = 10 * time.Second
-
-func (r *refusedAdmins) count() float64 { return float64(r.total.Load()) }
 
 func (r *refusedAdmins) add(log *slog.Logger, remote, path string) {
 	r.total.Add(1)
@@ -112,37 +106,37 @@ func (r *refusedAdmins) add(log *slog.Logger, remote, path string) {
 // guard lets in a request that shows the admin key, and one for the API that shows an API key. Any other must come by a
 // host that no page of a browser can have made lead here: it is served where there is no admin key, and else only told
 // whether the process is well, as a load balancer or a supervisor asks. No page of another origin may change anything.
-func (g adminGuard) guard(private http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(g.key))
+func (a *Server) guard(private http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(a.cfg.Key))
 	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		got := sha256.Sum256([]byte(shown))
-		switch by := (caller{session: g.reader("admin-address"), address: r.RemoteAddr}); {
+		switch by := (caller{session: a.reader("admin-address"), address: r.RemoteAddr}); {
 		case foreign.Check(r) != nil:
-			answerJSON(w, http.StatusForbidden, refusal{Error: "pages of other origins may change nothing here"})
-		case g.key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
-			by.session = g.reader("admin-key")
+			answerJSON(w, http.StatusForbidden, Refusal{Error: "pages of other origins may change nothing here"})
+		case a.cfg.Key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
+			by.session = a.reader("admin-key")
 			private.ServeHTTP(w, by.asks(r))
-		case g.gate != nil && shown != "" && strings.HasPrefix(r.URL.Path, apiPrefix):
-			session, err := g.gate.Authenticate(r)
+		case a.cfg.Gate != nil && shown != "" && strings.HasPrefix(r.URL.Path, Prefix):
+			session, err := a.cfg.Gate.Authenticate(r)
 			if err != nil {
-				g.refused.add(g.log, r.RemoteAddr, r.URL.Path)
+				a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
 				status, said := access.Answer(w, r, err)
-				answerJSON(w, status, refusal{Error: said})
+				answerJSON(w, status, Refusal{Error: said})
 				return
 			}
 			by.session = session
 			private.ServeHTTP(w, by.asks(r))
-		case !g.knows(r.Host):
-			answerJSON(w, http.StatusForbidden, refusal{Error: "ask by address or localhost, or by a name in --admin-hosts, " +
+		case !a.knows(r.Host):
+			answerJSON(w, http.StatusForbidden, Refusal{Error: "ask by address or localhost, or by a name in --admin-hosts, " +
 				"or show the --admin-key: any page of a browser can make a name lead here"})
-		case g.key == "":
+		case a.cfg.Key == "":
 			private.ServeHTTP(w, by.asks(r))
 		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
 			private.ServeHTTP(w, r)
 		default:
-			g.refused.add(g.log, r.RemoteAddr, r.URL.Path)
+			a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
 			w.Header().Set("WWW-Authenticate", `Bearer realm="noncegate admin"`)
 			http.Error(w, "the admin key is needed", http.StatusUnauthorized)
 		}
@@ -151,8 +145,8 @@ func (g adminGuard) guard(private http.Handler) http.Handler {
 
 // reader is the session of a request that names no principal: it sees everything, and with the admin key also who holds
 // what. Where clients need not say who they are, it is as good as any.
-func (g adminGuard) reader(credential string) *access.Session {
-	if g.gate == nil {
+func (a *Server) reader(credential string) *access.Session {
+	if a.cfg.Gate == nil {
 		return nil
 	}
 	may := func(right access.Right, _ string) bool {
@@ -163,12 +157,12 @@ func (g adminGuard) reader(credential string) *access.Session {
 
 // knows reports whether the host of a request is one that only this machine's people, or
 // its operator, can have made lead here. A request without one is from no browser.
-func (g adminGuard) knows(host string) bool {
+func (a *Server) knows(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
-	return host == "" || host == "localhost" || net.ParseIP(host) != nil || slices.Contains(g.hosts, host)
+	return host == "" || host == "localhost" || net.ParseIP(host) != nil || slices.Contains(a.cfg.Hosts, host)
 }
 
 // caller is who asks the private side.

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 	"noncegate/wire"
 )
 
-// signerFilters are the words of the list of signers, and what
+// SignerFilters are the words of the list of signers, and what
 // they select in the store. stopped is what this node has stopped.
-var signerFilters = map[string]nonce.SignerFilter{
+var SignerFilters = map[string]nonce.SignerFilter{
 	"all": nonce.AllSigners, filterGap: nonce.TroubledSigners, "unknown": nonce.UnknownSigners, "overdue": nonce.OverdueSigners,
 	"repeated": nonce.RepeatSigners, filterStopped: nonce.AllSigners,
 }
@@ -25,23 +25,23 @@ var signerFilters = map[string]nonce.SignerFilter{
 const (
 	filterGap     = "gap"
 	filterStopped = "stopped"
-	filterWords   = "all, gap, unknown, overdue, repeated or stopped"
-	maxSignerList = 1000
+	FilterWords   = "all, gap, unknown, overdue, repeated or stopped"
+	MaxSignerList = 1000
 )
 
-// signerList is a page of signers. Next is the name to go on after; "": that
+// SignerList is a page of signers. Next is the name to go on after; "": that
 // was all.
-type signerList struct {
+type SignerList struct {
 	Node    string         `json:"node"`
-	Signers []listedSigner `json:"signers"`
+	Signers []ListedSigner `json:"signers"`
 	Next    string         `json:"next,omitempty"`
 	// Others: of a list of gaps, Next is of its second part.
 	Others bool `json:"others,omitempty"`
 }
 
-// listedSigner is one signer with what stands out about it. Of one that the performance
+// ListedSigner is one signer with what stands out about it. Of one that the performance
 // engine serves it is what PostgreSQL has.
-type listedSigner struct {
+type ListedSigner struct {
 	Signer         string    `json:"signer"`
 	Next           int64     `json:"next"`
 	Floor          int64     `json:"floor"`
@@ -60,24 +60,24 @@ type listedSigner struct {
 	Unreadable     bool      `json:"unreadable,omitempty"` // what is open of it cannot be read, and is not counted
 }
 
-// signersQuestion is which signers to list.
-type signersQuestion struct {
-	Filter string `json:"filter,omitempty"` // one of signerFilters
+// SignersQuestion is which signers to list.
+type SignersQuestion struct {
+	Filter string `json:"filter,omitempty"` // one of SignerFilters
 	After  string `json:"after,omitempty"`  // only names behind this one
-	Limit  string `json:"limit,omitempty"`  // 1 to maxSignerList; "": 100
+	Limit  string `json:"limit,omitempty"`  // 1 to MaxSignerList; "": 100
 	Others string `json:"others,omitempty"` // true: of a list of gaps, from its second part on
 }
 
 // limitOf reads a limit of 1 to 1000.
 func limitOf(text string, otherwise int) (int, error) {
 	n, err := strconv.Atoi(cmp.Or(text, strconv.Itoa(otherwise)))
-	if err != nil || n < 1 || n > maxSignerList {
-		return 0, &badQuestion{why: fmt.Sprintf("limit: must be 1 to %d", maxSignerList)}
+	if err != nil || n < 1 || n > MaxSignerList {
+		return 0, &badQuestion{why: fmt.Sprintf("limit: must be 1 to %d", MaxSignerList)}
 	}
 	return n, nil
 }
 
-func (a *app) listSigners(ctx context.Context, asked signersQuestion) (out signerList, err error) {
+func (a *Server) listSigners(ctx context.Context, asked SignersQuestion) (out SignerList, err error) {
 	limit, err := limitOf(asked.Limit, 100)
 	if err != nil {
 		return out, err
@@ -85,10 +85,10 @@ func (a *app) listSigners(ctx context.Context, asked signersQuestion) (out signe
 	filter := cmp.Or(asked.Filter, "all")
 	q := nonce.SignersQuery{After: asked.After, Limit: limit + 1}
 	var known bool
-	if q.Filter, known = signerFilters[filter]; !known {
-		return out, &badQuestion{why: fmt.Sprintf("filter: %.40q must be %s", filter, filterWords)}
+	if q.Filter, known = SignerFilters[filter]; !known {
+		return out, &badQuestion{why: fmt.Sprintf("filter: %.40q must be %s", filter, FilterWords)}
 	}
-	stopped := a.service.Stopped(maxSignerList)
+	stopped := a.cfg.Service.Stopped(MaxSignerList)
 	if filter == filterStopped {
 		q.Names = append([]string{}, stopped...)
 	}
@@ -96,7 +96,7 @@ func (a *app) listSigners(ctx context.Context, asked signersQuestion) (out signe
 	if err != nil {
 		return out, err
 	}
-	out = signerList{Node: a.node, Signers: []listedSigner{}}
+	out = SignerList{Node: a.cfg.Node, Signers: []ListedSigner{}}
 	if len(rows) > limit {
 		rows = rows[:limit]
 		out.Next, out.Others = rows[limit-1].Signer, others
@@ -110,11 +110,11 @@ func (a *app) listSigners(ctx context.Context, asked signersQuestion) (out signe
 // figuresOf reads a page. That of gaps has two parts: first the signers that do not move on their
 // chain, as their owners have found, and then those of no chain with a released nonce below others.
 // inOthers: the page ends in the second part.
-func (a *app) figuresOf(
+func (a *Server) figuresOf(
 	ctx context.Context, filter string, others bool, q nonce.SignersQuery,
 ) (rows []nonce.SignerFigures, inOthers bool, err error) {
 	if filter != filterGap || !others {
-		rows, err = a.store.Signers(ctx, q)
+		rows, err = a.cfg.Store.Signers(ctx, q)
 		if filter != filterGap || err != nil || len(rows) == q.Limit {
 			return rows, false, err
 		}
@@ -122,13 +122,13 @@ func (a *app) figuresOf(
 	}
 	q.Filter = nonce.GapSigners
 	q.Limit -= len(rows)
-	more, err := a.store.Signers(ctx, q)
+	more, err := a.cfg.Store.Signers(ctx, q)
 	// Where the page ends with the first part, the second one begins behind the name that is named.
 	return append(rows, more...), others || len(more) > 1, err
 }
 
-func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
-	s := listedSigner{
+func (a *Server) listed(f *nonce.SignerFigures, stopped bool) ListedSigner {
+	s := ListedSigner{
 		Signer: f.Signer, Next: f.Next, Floor: f.Floor, Held: f.Held, Unknown: f.Unknown, Released: f.Released,
 		OldestHold: f.OldestHold, MaxAttempt: f.MaxAttempt, Owner: f.Owner, Stopped: stopped, Unreadable: f.Unreadable,
 	}
@@ -138,34 +138,34 @@ func (a *app) listed(f *nonce.SignerFigures, stopped bool) listedSigner {
 	if f.LowestReleased >= 0 {
 		s.LowestReleased = &f.LowestReleased
 	}
-	if a.chains != nil {
+	if a.cfg.Chains != nil {
 		s.Mined = s.Gap // the lowest nonce that is not used, while this node does not know more
-		a.chains.LookAt(f.Signer, f.Next)
-		if st, ok := a.chains.State(f.Signer); ok {
+		a.cfg.Chains.LookAt(f.Signer, f.Next)
+		if st, ok := a.cfg.Chains.State(f.Signer); ok {
 			s.Mined = &st.Mined
 		}
 	}
 	return s
 }
 
-// signerQuestion is which signer to show.
-type signerQuestion struct {
+// SignerQuestion is which signer to show.
+type SignerQuestion struct {
 	Signer string `json:"signer"`
 	Nonce  string `json:"nonce,omitempty"` // the highest of the last nonces; "": of all
 	Limit  string `json:"limit,omitempty"` // most holds, and most of the last nonces, 1 to 1000; "": 20
 }
 
-// signerView is a signer with its newest nonces. Its parts were read one after the other,
+// SignerView is a signer with its newest nonces. Its parts were read one after the other,
 // so what happens meanwhile may be in one and not in another.
-type signerView struct {
+type SignerView struct {
 	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
 	Status wire.StatusResult `json:"status"`
 	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
 	Last   []wire.Allocation `json:"last"`  // the highest nonces, or those up to the one that was asked for, the highest first
 }
 
-// showSigner reads the figures of the signer, and then of its allocations only what they say there is.
-func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, err error) {
+// ShowSigner reads the figures of the signer, and then of its allocations only what they say there is.
+func (a *Server) showSigner(ctx context.Context, q SignerQuestion) (v SignerView, err error) {
 	v.Holds, v.Last = []wire.Allocation{}, []wire.Allocation{}
 	limit, err := limitOf(q.Limit, 20)
 	if err != nil {
@@ -177,7 +177,7 @@ func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, e
 			return v, &badQuestion{why: "nonce: must be a whole number, 0 or higher"}
 		}
 	}
-	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (signerView, error) {
+	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (SignerView, error) {
 		if v.Status, err = gateway.Status(ctx, q.Signer); err != nil {
 			return v, err
 		}
@@ -202,53 +202,53 @@ func (a *app) showSigner(ctx context.Context, q signerQuestion) (v signerView, e
 	})
 }
 
-// floorOrder raises the floor of a signer.
-type floorOrder struct {
+// FloorOrder raises the floor of a signer.
+type FloorOrder struct {
 	Signer string `json:"signer"`
 	Floor  int64  `json:"floor"`
-	because
+	Because
 }
 
-func (o floorOrder) about() (signer string, n int64, has bool) {
+func (o FloorOrder) about() (signer string, n int64, has bool) {
 	return o.Signer, o.Floor, o.Signer != ""
 }
 
-func (a *app) raiseFloor(ctx context.Context, o floorOrder) (wire.FloorResult, error) {
+func (a *Server) raiseFloor(ctx context.Context, o FloorOrder) (wire.FloorResult, error) {
 	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (wire.FloorResult, error) {
 		return gateway.SetFloor(ctx, o.Signer, o.Floor)
 	})
 }
 
-// markOrder is a nonce of which an operator says what became of it.
-type markOrder struct {
+// MarkOrder is a nonce of which an operator says what became of it.
+type MarkOrder struct {
 	Signer  string `json:"signer"`
 	Nonce   int64  `json:"nonce"`
 	Attempt int64  `json:"attempt"` // as the operator saw it; a later one is left alone
-	because
+	Because
 }
 
-// markedNonce is what became of it.
-type markedNonce struct {
+// MarkedNonce is what became of it.
+type MarkedNonce struct {
 	Signer  string `json:"signer"`
 	Nonce   int64  `json:"nonce"`
 	Attempt int64  `json:"attempt"`
 	Status  string `json:"status"`
 }
 
-func (o markOrder) about() (signer string, n int64, has bool) {
+func (o MarkOrder) about() (signer string, n int64, has bool) {
 	return o.Signer, o.Nonce, o.Signer != ""
 }
 
-// releaseOrder gives a nonce back that was not used. If somebody may have used it, or it is below the floor, it is
+// ReleaseOrder gives a nonce back that was not used. If somebody may have used it, or it is below the floor, it is
 // CONSUMED instead.
-type releaseOrder struct {
-	markOrder
+type ReleaseOrder struct {
+	MarkOrder
 	// Unsent: no node has a transaction that was recorded for it.
 	Unsent bool `json:"unsent,omitempty"`
 }
 
-func (a *app) releaseNonce(ctx context.Context, o releaseOrder) (markedNonce, error) {
-	return a.mark(ctx, o.markOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+func (a *Server) releaseNonce(ctx context.Context, o ReleaseOrder) (MarkedNonce, error) {
+	return a.mark(ctx, o.MarkOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
 		reason := cmp.Or(o.Reason, "operator")
 		if o.Unsent {
 			return gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
@@ -257,26 +257,26 @@ func (a *app) releaseNonce(ctx context.Context, o releaseOrder) (markedNonce, er
 	})
 }
 
-// consumeOrder says that a nonce was used.
-type consumeOrder struct {
-	markOrder
+// ConsumeOrder says that a nonce was used.
+type ConsumeOrder struct {
+	MarkOrder
 	TxHash string `json:"txHash,omitempty"` // the transaction that used it, if it is known
 	// Sure: it was used, although nothing shows that.
 	Sure bool `json:"sure,omitempty"`
 }
 
-func (a *app) consumeNonce(ctx context.Context, o consumeOrder) (markedNonce, error) {
+func (a *Server) consumeNonce(ctx context.Context, o ConsumeOrder) (MarkedNonce, error) {
 	check := o.mayLeaveAHole
 	if o.Sure || o.TxHash != "" {
 		check = nil
 	}
-	return a.mark(ctx, o.markOrder, check, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
+	return a.mark(ctx, o.MarkOrder, check, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
 		return gateway.MarkUsed(ctx, h, o.TxHash)
 	})
 }
 
 // mayLeaveAHole refuses a nonce of which nothing shows that it was sent with.
-func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
+func (o ConsumeOrder) mayLeaveAHole(is *wire.Allocation) error {
 	if is.Attempt != o.Attempt {
 		now := fmt.Sprintf("conflict: nonce %d of %s is %s, attempt %d now", o.Nonce, o.Signer, is.Status, is.Attempt)
 		return &badQuestion{now, http.StatusConflict}
@@ -295,14 +295,14 @@ func (o consumeOrder) mayLeaveAHole(is *wire.Allocation) error {
 
 // mark marks the nonce, if the attempt that was named is the current one, and check, which may be nil, does not refuse
 // it as it is.
-func (a *app) mark(
-	ctx context.Context, o markOrder, check func(*wire.Allocation) error,
+func (a *Server) mark(
+	ctx context.Context, o MarkOrder, check func(*wire.Allocation) error,
 	do func(context.Context, *client.Client, client.Hold) (wire.MarkResult, error),
-) (markedNonce, error) {
+) (MarkedNonce, error) {
 	if o.Attempt < 1 {
-		return markedNonce{}, &badQuestion{why: "attempt: must be that of the nonce as it was seen, 1 or higher"}
+		return MarkedNonce{}, &badQuestion{why: "attempt: must be that of the nonce as it was seen, 1 or higher"}
 	}
-	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (is markedNonce, err error) {
+	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (is MarkedNonce, err error) {
 		if check != nil {
 			page, err := gateway.List(ctx, wire.ListParams{Signer: o.Signer, From: o.Nonce, Limit: 1})
 			if err != nil {
@@ -316,6 +316,6 @@ func (a *app) mark(
 			}
 		}
 		r, err := do(ctx, gateway, client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt})
-		return markedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}, err
+		return MarkedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}, err
 	})
 }

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -21,7 +21,6 @@ func (s *figuresStore) Signers(_ context.Context, q nonce.SignersQuery) (out []n
 	wants := map[nonce.SignerFilter]func(f *nonce.SignerFigures) bool{
 		nonce.TroubledSigners: func(f *nonce.SignerFigures) bool { return f.Watch.Kind.Trouble() },
 		nonce.GapSigners:      func(f *nonce.SignerFigures) bool { return f.Watch.Kind == 0 && f.Released > 0 },
-		nonce.UnknownSigners:  func(f *nonce.SignerFigures) bool { return f.Unknown > 0 },
 	}[q.Filter]
 	for i := range s.signers {
 		if f := &s.signers[i]; f.Signer > q.After && wants(f) && len(out) < q.Limit {
@@ -46,10 +45,10 @@ func TestPagesOfGapsGoOnFromTheFirstPartToTheSecond(t *testing.T) {
 		"the second":     {[]nonce.SignerFigures{{Signer: "a", Released: 1}, {Signer: "c", Released: 1}}, []string{"a", "c"}},
 		"none":           {[]nonce.SignerFigures{{Signer: "e"}}, nil},
 	} {
-		a := &app{cfg: new(Config), store: &figuresStore{signers: c.signers}, service: new(service.Service)}
+		a := New(Config{Store: &figuresStore{signers: c.signers}, Service: new(service.Service)})
 		for limit := 1; limit <= len(c.want)+1; limit++ {
 			var got []string
-			q := signersQuestion{Filter: filterGap, Limit: strconv.Itoa(limit)}
+			q := SignersQuestion{Filter: filterGap, Limit: strconv.Itoa(limit)}
 			for pages := 1; ; pages++ {
 				page, err := a.listSigners(t.Context(), q)
 				expect.Must(t, err)

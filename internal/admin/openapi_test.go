@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"net/http"
@@ -15,12 +15,12 @@ import (
 
 // described is an operation as the test of the document sees it.
 type described struct {
-	method, path string
+	Method, Path string
 	asked, said  reflect.Type
 }
 
-func (o operation[Q, R]) describe() described {
-	return described{strings.ToLower(o.method), o.path, reflect.TypeFor[Q](), reflect.TypeFor[R]()}
+func (o Operation[Q, R]) describe() described {
+	return described{strings.ToLower(o.Method), o.Path, reflect.TypeFor[Q](), reflect.TypeFor[R]()}
 }
 
 // The document says of every operation what it takes and answers, and of nothing else: each member with its type.
@@ -51,26 +51,26 @@ func TestTheDocumentOfTheAdminAPIIsWhatTheHandlersTakeAndAnswer(t *testing.T) {
 	}
 	for _, o := range operations {
 		d := o.(interface{ describe() described }).describe()
-		is, ok := doc.Paths[d.path][d.method]
+		is, ok := doc.Paths[d.Path][d.Method]
 		if !ok || is.Summary == "" {
-			t.Errorf("%s %s is not documented", d.method, d.path)
+			t.Errorf("%s %s is not documented", d.Method, d.Path)
 		}
 		asked := schema{Type: "object", Properties: map[string]schema{}}
-		if d.method == strings.ToLower(http.MethodPost) {
+		if d.Method == strings.ToLower(http.MethodPost) {
 			asked = is.RequestBody.Content["application/json"].Schema
 		}
 		for _, p := range is.Parameters {
 			if asked.Properties[p.Name] = p.Schema; p.In != "query" {
-				t.Errorf("%s: the parameter %s is in %s", d.path, p.Name, p.In)
+				t.Errorf("%s: the parameter %s is in %s", d.Path, p.Name, p.In)
 			}
 		}
 		for what, pair := range map[string][2]schema{
 			"takes":   {asked.whole(doc.Components.Schemas), schemaOf(d.asked)},
 			"answers": {is.Responses["200"].Content["application/json"].Schema.whole(doc.Components.Schemas), schemaOf(d.said)},
-			"refuses": {is.Responses["default"].Content["application/json"].Schema.whole(doc.Components.Schemas), schemaOf(reflect.TypeFor[refusal]())},
+			"refuses": {is.Responses["default"].Content["application/json"].Schema.whole(doc.Components.Schemas), schemaOf(reflect.TypeFor[Refusal]())},
 		} {
 			if got, want := pair[0].text(), pair[1].text(); got != want {
-				t.Errorf("%s %s %s, as documented,\n%swant\n%s", d.method, d.path, what, got, want)
+				t.Errorf("%s %s %s, as documented,\n%swant\n%s", d.Method, d.Path, what, got, want)
 			}
 		}
 	}
