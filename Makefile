@@ -69,7 +69,7 @@ test-race: ## the same tests with the race detector, which needs a C compiler
 long = $$(grep -rl '^func TestLong' --include='*_test.go' . | xargs -n1 dirname | sort -u | grep -v -e '^./test/interop' -e '^./scripts/loadtest/bench$$')
 
 test-long: ## the long tests, with the race detector
-	@scripts/setup-test.sh race long
+	@scripts/setup-test.sh race long failover
 	@mkdir -p bin
 	$(call gotestsum,bin/test-long.json) -- -race $(TESTFLAGS) -run '^TestLong' $(long)
 	$(call slowest,bin/test-long.json)
@@ -102,7 +102,7 @@ bench: bin/loadtest ## measure the gateway beside its reference servers (BENCHFL
 	./bin/loadtest bench $(BENCHFLAGS)
 
 torture: ## break things around real gateways for two and a half hours, and judge; goes on where it was stopped
-	@scripts/setup-test.sh
+	@scripts/setup-test.sh failover
 	$(GO) run ./test/torture/cmd campaign --passes 3 --limit 45m --dir $(TORTURE)
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=$(TORTUREFUZZ)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# setup-test.sh [race] [long]: makes sure that the tests and `make bench` find what they start
-# beside Go, with "race" also a C compiler, with "long" also Chromium, and does nothing when all of it is there. As root on Debian
+# setup-test.sh [race] [long] [failover]: makes sure that the tests and `make bench` find what they start
+# beside Go, with "race" also a C compiler, with "long" also Chromium, with "failover" also Patroni and etcd, and does nothing when all of it is there. As root on Debian
 # and Ubuntu it installs the distribution's packages, and no service of theirs is started or enabled; elsewhere
 # it says what to install.
 set -eu
@@ -18,6 +18,7 @@ redis|a Redis server to start|redis-server|redis|redis|brew install redis
 prometheus|promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
 node|node and npm, for the chain (anvil) and the wallets of test/interop|nodejs npm|nodejs npm|nodejs npm|brew install node
 chromium|a browser, for the package of sdk/typescript in a page|chromium|chromium|chromium|brew install --cask chromium
+patroni|Patroni and etcd, for a PostgreSQL that fails over|patroni etcd-server|patroni etcd|patroni etcd|(on Linux only)
 '
 
 has_compiler() { has "$("$go" env CC)"; }
@@ -25,6 +26,7 @@ has_redis() { has redis-server; }
 has_prometheus() { has promtool; }
 has_node() { has node && has npm; }
 has_chromium() { has chromium || has chromium-browser; }
+has_patroni() { has patroni && has etcd; }
 
 # Debian keeps the server's programs out of PATH.
 has_postgresql() {
@@ -73,6 +75,12 @@ install_node() {
 }
 
 install_chromium() { apt_install chromium; }
+
+install_patroni() {
+	apt_install patroni etcd-server
+	stay_off patroni
+	stay_off etcd
+}
 
 # Nobody asked for a service, so it shall not start with the machine either.
 stay_off() { update-rc.d "$1" disable >/dev/null 2>&1 || true; }
@@ -131,6 +139,7 @@ for name in $(printf '%s' "$needs" | cut -d '|' -f 1); do
 	case $name in
 	compiler) only=race ;;
 	chromium) only=long ;;
+	patroni) only=failover ;;
 	*) only= ;;
 	esac
 	[ -z "$only" ] || case " $* " in *" $only "*) ;; *) continue ;; esac

@@ -28,6 +28,17 @@ func binDir(dirs []string) (string, error) {
 	return "", errMissing
 }
 
+// BinDir is the folder of all programs of the server, also of those that no folder of PATH has.
+func BinDir() (string, error) {
+	dir, err := binDir(candidateDirs())
+	if err != nil {
+		return "", err
+	}
+	// initdb and postgres may be links to where the others are.
+	real, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
+	return filepath.Dir(real), err
+}
+
 // candidateDirs lists where to look, best first.
 func candidateDirs() []string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))

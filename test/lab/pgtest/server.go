@@ -188,10 +188,9 @@ func (s *Server) exec(ctx context.Context, statements ...string) error {
 // Standby makes a physical replica of the server, as pg_basebackup does, and starts it: it follows the server asynchronously, answers
 // reads, and may become a primary by Promote. It has the server's databases and password. The caller must Close it.
 func (s *Server) Standby() (*Server, error) {
-	bin := s.bin
-	// initdb and postgres may be links to where the server has its other programs.
-	if real, err := filepath.EvalSymlinks(filepath.Join(bin, "initdb")); err == nil {
-		bin = filepath.Dir(real)
+	bin, err := BinDir()
+	if err != nil {
+		return nil, err
 	}
 	replica, err := newServer(bin, s.password)
 	if err != nil {
