@@ -97,7 +97,8 @@ func (s *Subscription) keep() {
 			s.end(context.Cause(s.c.ctx))
 			return
 		}
-		if err := s.open(s.ctx, true); err != nil && s.ctx.Err() == nil {
+		// When the client is closed, the connection may be lost before s.ctx has ended.
+		if err := s.open(s.ctx, true); err != nil && s.ctx.Err() == nil && s.c.ctx.Err() == nil {
 			s.end(err)
 			return
 		}
