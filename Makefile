@@ -132,7 +132,7 @@ deploy-check: ## hold deploy/ against the Kubernetes API, Compose and systemd
 chain-soak: ## ten minutes of payments while chain, nodes, workers and gateways fail; then the same by our package for TypeScript, and without a gateway
 	@scripts/setup-test.sh
 	cd test/interop && $(GO) run ./soak --who gateway
-	cd test/interop && $(GO) run ./soak --who sdk-viem,sdk-ethers --duration 3m --report soak-sdk.json
+	cd test/interop && $(GO) run ./soak --who sdk-viem,sdk-ethers --duration 3m
 	cd test/interop && $(GO) run ./soak --who viem,ethers,redis --duration 3m
 
 tidy-check: ## fail when go.mod or go.sum is not tidy
