@@ -15,7 +15,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
 	"github.com/ethereum/go-ethereum/rpc"
 
@@ -125,21 +124,8 @@ func (a *Anvil) Commit() {
 	a.must("anvil_mine", a.Call(new(any), "anvil_mine", "0x1"))
 }
 
-// Reorg replaces the last depth blocks by as many empty ones. Their transactions are nowhere after it, whatever keepTxs says.
-func (a *Anvil) Reorg(depth int, keepTxs bool) {
+// Reorg replaces the last depth blocks by as many empty ones. Their transactions are nowhere after it.
+func (a *Anvil) Reorg(depth int) {
 	a.t.Helper()
 	a.must("anvil_reorg", a.Call(new(any), "anvil_reorg", depth, []any{}))
-}
-
-// Drop has the pool lose transactions, which may be mined by now.
-func (a *Anvil) Drop(hashes ...common.Hash) {
-	for _, hash := range hashes {
-		_ = a.Call(new(any), "anvil_dropTransaction", hash)
-	}
-}
-
-// Rollback has the pool lose everything.
-func (a *Anvil) Rollback() {
-	a.t.Helper()
-	a.must("anvil_dropAllTransactions", a.Call(new(any), "anvil_dropAllTransactions"))
 }

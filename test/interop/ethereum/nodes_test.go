@@ -238,7 +238,7 @@ func TestAReorganizationOfAnvilLosesTheTransaction(t *testing.T) {
 	w.block()
 	tx, _ := w.send(from, chaintest.Payment{Nonce: 0})
 	old := w.block().Latest
-	anvil.Reorg(1, false)
+	anvil.Reorg(1)
 	h := w.until(func(h chain.Head) bool { return h.Reorg != nil })
 	if h.Reorg.From != old || h.Reorg.Depth != 1 {
 		t.Errorf("head %+v with %+v, want a reorganization of one block", h, h.Reorg)

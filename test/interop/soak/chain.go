@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -19,42 +18,8 @@ import (
 	"noncegate/test/interop/chaintest"
 )
 
-// ground is the chain under a run, asked and changed past the proxies. A reorganization of anvil
-// loses all transactions of the blocks it replaces.
-type ground interface {
-	chaintest.Endpoint
-	ChainID() *big.Int
-	Call(result any, method string, args ...any) error
-	Sign(from chaintest.Account, p chaintest.Payment) *types.Transaction
-	Nonce(account common.Address) uint64
-	Receipt(hash common.Hash) *types.Receipt
-	Head() (uint64, common.Hash)
-	Commit()
-	Reorg(depth int, keepTxs bool)
-	Drop(hashes ...common.Hash)
-	Rollback()
-}
-
 // finalDepth is how far a block must be below the head until nothing replaces it here.
 const finalDepth = 8
-
-func startGround(h *host, cfg Config) (ground, []chaintest.Account) {
-	switch cfg.Chain {
-	case "geth":
-		sim := chaintest.StartSim(h, chaintest.SimConfig{Accounts: cfg.Accounts, FinalLag: finalDepth})
-		return sim, sim.Accounts
-	case "anvil":
-		// Two epochs below the head are final.
-		a := chaintest.StartAnvil(h, "--no-mining", fmt.Sprint("--slots-in-an-epoch=", finalDepth/2))
-		if cfg.Accounts > len(a.Accounts) {
-			h.Fatalf("--accounts %d: anvil has %d", cfg.Accounts, len(a.Accounts))
-		}
-		a.Commit()
-		return a, a.Accounts[:cfg.Accounts]
-	}
-	h.Fatalf("--chain %s: want geth or anvil", cfg.Chain)
-	return nil, nil
-}
 
 // count is how many nonces of an account are used, and how many of them for good.
 type count struct{ latest, final uint64 }

@@ -17,7 +17,6 @@ func main() {
 	cfg := defaultConfig()
 	who := flag.String("who", "gateway",
 		"where nonces come from, with commas between: gateway, sdk-viem, sdk-ethers (our package for TypeScript), viem, ethers, redis")
-	flag.StringVar(&cfg.Chain, "chain", cfg.Chain, "the chain: geth or anvil")
 	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")

@@ -31,7 +31,7 @@ type managers struct {
 // managerTimeout bounds a question.
 const managerTimeout = 20 * time.Second
 
-func startManagers(h *host, cfg Config, chain ground, proxies []*chaintest.Proxy) *managers {
+func startManagers(h *host, cfg Config, chain *chaintest.Sim, proxies []*chaintest.Proxy) *managers {
 	switch cfg.Who {
 	case "redis":
 		server, err := redistest.Start()

@@ -18,7 +18,6 @@ import (
 // Config says what a run is like.
 type Config struct {
 	Who       string // gateway, sdk-viem, sdk-ethers, viem, ethers or redis
-	Chain     string // geth or anvil
 	Liar      bool   // the gateway has a third node, which lies at times
 	Duration  time.Duration
 	Seed      uint64
@@ -29,7 +28,7 @@ type Config struct {
 
 // defaultConfig is the settings of a full run.
 func defaultConfig() Config {
-	return Config{Who: "gateway", Chain: "geth", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, KillEvery: 20 * time.Second}
+	return Config{Who: "gateway", Duration: 10 * time.Minute, Seed: 1, Accounts: 50, KillEvery: 20 * time.Second}
 }
 
 func (c Config) name() string {
@@ -70,7 +69,7 @@ const (
 type soak struct {
 	*host
 	cfg       Config
-	chain     ground
+	chain     *chaintest.Sim // asked and changed past the proxies
 	accounts  []chaintest.Account
 	byAddress map[common.Address]int
 	proxies   []*chaintest.Proxy // ways to the chain's node
@@ -125,9 +124,13 @@ func run(ctx context.Context, cfg Config, out io.Writer) (report *Report, err er
 }
 
 func start(h *host, cfg Config) *soak {
-	s := &soak{host: h, cfg: cfg, ledger: &ledger{byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)}, happened: make(map[string]int), byAddress: make(map[common.Address]int)}
+	s := &soak{
+		host: h, cfg: cfg, ledger: &ledger{byOwner: make(map[int][]*entry), byNonce: make(map[place][]*entry)},
+		happened: make(map[string]int), byAddress: make(map[common.Address]int),
+		chain: chaintest.StartSim(h, chaintest.SimConfig{Accounts: cfg.Accounts, FinalLag: finalDepth}),
+	}
 	s.chaos, s.toCalm = context.WithCancel(h.ctx)
-	s.chain, s.accounts = startGround(h, cfg)
+	s.accounts = s.chain.Accounts
 	for i, a := range s.accounts {
 		s.byAddress[a.Address] = i
 	}
