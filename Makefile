@@ -22,7 +22,7 @@ each = for dir in $(MODULES); do (cd $$dir && $(1)) || exit 1; done
 
 .DEFAULT_GOAL := help
 .PHONY: release release-check deploy-check gosec vulncheck
-.PHONY: diagrams
+.PHONY: diagrams console
 .PHONY: help run build test test-race fmt fmt-check vet lint fuzz bench torture chain-soak test-long tidy-check clean
 
 help: ## list the targets
@@ -33,6 +33,9 @@ run: build ## build and start the gateway on its embedded store (CHAIN=eip155:1=
 
 build: ## build bin/gateway
 	$(GO) build -o bin/gateway ./cmd/gateway
+
+console: ## make console/dist of its sources (needs Node; commit what it makes)
+	cd test/interop && $(GO) run ./bundle/cmd
 
 # PACKAGES are tested at a time: more than there are processors, because most tests wait for
 # something for most of their time.
