@@ -68,7 +68,7 @@ func ReadEvent(b []byte, e *Event) (rest []byte, err error) {
 
 func (f *form) request(r *Request) {
 	small(f, &r.Kind, 1, lastKind)
-	f.flags(&r.OnlyKnown, &r.WithHolders, &r.ChainOnly, &r.RecordFirst, &r.Unsent, &r.Forwarded, &r.Keep, &r.Take, &r.MarkAny)
+	f.flags(&r.OnlyKnown, &r.WithHolders, &r.ChainOnly, &r.RecordFirst, &r.Unsent, &r.Forwarded, &r.Keep, &r.Take, &r.MarkAny, &r.DryRun)
 	f.signer(&r.Signer)
 	f.text(&r.RequestID, MaxKeyBytes)
 	f.text(&r.Reason, MaxReasonBytes)

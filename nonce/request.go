@@ -58,6 +58,9 @@ type Request struct {
 	// hands out has handed out to it, of all signers, and that are neither marked there
 	// nor due. Each node counts its own, from the first request on that has a bound. 0: none.
 	MaxOpen int
+	// DryRun asks what would become of the request: it is answered as if it had been done, or
+	// refused as it would be, and changes nothing. Its request id counts as new.
+	DryRun bool
 }
 
 // Principal is who a client is, in eight bytes. The zero Principal is everybody,

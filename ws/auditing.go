@@ -76,7 +76,11 @@ func (r *request) audit() {
 	if audited := r.method.audited; audited != nil {
 		audited(&r.op, err != nil, &e)
 	}
-	c.srv.auditCall(e, "ok", err)
+	done := "ok"
+	if r.op.DryRun {
+		done = "dry_run"
+	}
+	c.srv.auditCall(e, done, err)
 }
 
 // auditCall adds the line about a call that came to err, or to done.

@@ -26,7 +26,7 @@ func (c *conn) setGuard(r *request, g *wire.Guard) *wire.Error {
 		r.lock = &guard.Lock{
 			Key: guard.NamedKey(c.principal(), name), By: c.asker, Interval: time.Duration(g.IntervalMs) * time.Millisecond, Keep: g.Keep, Caller: r,
 		}
-	case cfg.GuardCalls > 0:
+	case cfg.GuardCalls > 0 && !c.dryRun:
 		key := guard.CallKey(c.principal(), r.op.Kind.String(), paramsOf(&r.op.Request))
 		r.lock = &guard.Lock{Key: key, By: c.asker, Interval: cfg.GuardCalls, Caller: r}
 	}

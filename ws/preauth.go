@@ -135,6 +135,7 @@ type identity struct {
 	slot    *quota.Slot
 
 	replaces bool // the request that opened it says that replacements are meant
+	dryRun   bool // the same: what is asked is not to be done
 }
 
 // ReplaceHeader and ReplaceParam, of a URL's query, say with ReplaceAny that each transaction of a
@@ -144,6 +145,10 @@ const (
 	ReplaceParam  = "replace"
 	ReplaceAny    = "any"
 )
+
+// DryRunHeader says, with any value, that nothing of what is asked on a connection is to be done: each
+// request is answered as it would be.
+const DryRunHeader = "Noncegate-Dry-Run"
 
 // asksReplace reports whether a request says so.
 func asksReplace(r *http.Request) bool {

@@ -156,6 +156,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, t *Room) {
 		return
 	}
 	g.replaces = t != nil && asksReplace(r)
+	g.dryRun = r.Header.Get(DryRunHeader) != ""
 	if !s.reserve(w) {
 		g.leave()
 		return

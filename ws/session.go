@@ -67,7 +67,7 @@ func (c *conn) authorize(r *request) *wire.Error {
 	if r.op.Kind == 0 {
 		return nil
 	}
-	r.op.Principal = c.asker
+	r.op.Principal, r.op.DryRun = c.asker, c.dryRun
 	right := r.method.right
 	switch right {
 	case access.RightAllocate:

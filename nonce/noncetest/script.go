@@ -147,6 +147,8 @@ func Parse(t testing.TB, line string) *Op {
 			op.RecordFirst = true
 		case "unsent":
 			op.Unsent = true
+		case "dry":
+			op.DryRun = true
 		case "refused":
 			op.Forwarded = true
 		case "keep":

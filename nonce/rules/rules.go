@@ -155,7 +155,7 @@ func (r *Rules) MakeIn(plan *Plan, in *Input, requests []*nonce.Request) *Plan {
 		d.req, d.ans = req, Answer{}
 		if rule := apply[req.Kind]; rule == nil {
 			d.ans.Err = nonce.ErrInternal
-		} else if !rule(d) {
+		} else if !d.run(rule) {
 			d.wantOf(requests[len(d.plan.Answers):])
 			break
 		}
@@ -207,6 +207,20 @@ var apply = map[nonce.Kind]func(*draft) (read bool){
 	nonce.KindRepair:         (*draft).repair,
 	nonce.KindSetFloor:       (*draft).setFloor,
 	nonce.KindStatus:         (*draft).status,
+}
+
+// run applies the rule of the op. Of a dry run it leaves the answer, and the plan as it was.
+func (d *draft) run(rule func(*draft) bool) (read bool) {
+	if !d.req.DryRun {
+		return rule(d)
+	}
+	was, owned := *d.plan, d.owned
+	d.plan.History, d.plan.Requests, d.plan.Own = slices.Clone(was.History), slices.Clone(was.Requests), slices.Clone(was.Own)
+	d.owned = false // the entries are copied before they change
+	read = rule(d)
+	*d.plan, d.owned = was, owned
+	d.ans.Wrote, d.ans.Took, d.ans.After, d.ans.Ends = false, false, 0, nil
+	return read
 }
 
 // wantOf lists what ops may need, also what was read already: it may be something else
