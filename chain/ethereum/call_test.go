@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"noncegate/chain/ethereum/internal/jsonrpc"
@@ -96,5 +99,51 @@ func TestTheEndOfRunEndsSubscriptionsAndWaitsForTheirConsumers(t *testing.T) {
 		default:
 			t.Error("Run has ended, and the consumer is still being told")
 		}
+	})
+}
+
+func TestALateLossOfASubscriptionLeavesOneOpen(t *testing.T) {
+	withNodes(1, overWebSocket).run(t, func(t *testing.T, w *world) {
+		s := &subscription{
+			c: w.Client, params: json.RawMessage(`["newPendingTransactions"]`), on: func(json.RawMessage) {}, ended: func(error) {},
+			lost: make(chan error, 1), left: make(chan struct{}),
+		}
+		if refusal, err := s.open(t.Context()); refusal != nil || err != nil {
+			t.Fatal(refusal, err)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { s.run(t.Context()) })
+		s.drop(errBehind) // of the connection before the one that there is
+		synctest.Wait()
+		if open := w.nodes[0].Subscribed("newPendingTransactions"); open != 1 {
+			t.Errorf("%d are open at the node, want one", open)
+		}
+		s.unsubscribe()
+		running.Wait()
+	})
+}
+
+func TestAClientThatLeavesFailsNoOtherCall(t *testing.T) {
+	withNodes(1).run(t, func(t *testing.T, w *world) {
+		w.nodes[0].OnHTTP(status(500))
+		if _, _, err := w.Call(t.Context(), "eth_call", nil); err == nil {
+			t.Fatal("the node answers")
+		}
+		w.nodes[0].OnHTTP(func(_ http.ResponseWriter, _ *http.Request, body []byte) bool {
+			time.Sleep(100 * time.Millisecond)
+			return false
+		})
+		leaving, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _, _, _ = w.Call(leaving, "eth_call", nil) }) // asks first of which chain the node is
+		synctest.Wait()
+		all.Go(func() {
+			if _, _, err := w.Call(t.Context(), "eth_chainId", nil); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		all.Wait()
 	})
 }

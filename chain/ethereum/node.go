@@ -187,8 +187,7 @@ func (n *node) session(ctx context.Context, again bool) (session uint64, err err
 	case session == verified && (sure || again): // a poll asks for it itself
 		return session, nil
 	case session == verified:
-		_, err, _ = n.checks.Do("", func() (any, error) { return nil, n.verify(ctx, session) })
-		return session, err
+		return session, n.check(ctx, session)
 	}
 	return session, n.verify(ctx, session)
 }

@@ -177,7 +177,6 @@ func (s *subscription) run(ctx context.Context) {
 			if !s.behind() {
 				continue
 			}
-			s.close()
 			reason = s.again(ctx, errBehind)
 		case reason = <-s.lost:
 			reason = s.again(ctx, reason)
@@ -219,8 +218,9 @@ func (s *subscription) behind() bool {
 	return !at.eligible() && len(s.c.choice(func(n *node) bool { return n.socket }, 1)) > 0
 }
 
-// again opens the subscription anew after it ended for a reason. nil: it goes on.
+// again opens the subscription anew for a reason, which may be a late one: what is open ends. nil: it goes on.
 func (s *subscription) again(ctx context.Context, reason error) error {
+	s.close()
 	switch {
 	case ctx.Err() != nil:
 		return ErrClosed

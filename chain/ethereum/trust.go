@@ -156,6 +156,19 @@ func (n *node) verify(ctx context.Context, session uint64) error {
 	return err
 }
 
+// check is verify, shared by all that want to know: it goes on when the one that asked first has left.
+func (n *node) check(ctx context.Context, session uint64) error {
+	_, err, _ := n.checks.Do("", func() (any, error) {
+		ctx, done, err := n.c.begin(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		return nil, n.verify(ctx, session)
+	})
+	return err
+}
+
 // recheck takes the answers back that came after a new connection of no session, if the node behind
 // it is of another chain, or does not say of which.
 func (n *node) recheck(ctx context.Context, session uint64, calls []*jsonrpc.Call, how asking) {
@@ -170,7 +183,7 @@ func (n *node) recheck(ctx context.Context, session uint64, calls []*jsonrpc.Cal
 		if n.link.Dials() <= checked {
 			return
 		}
-		_, err, _ := n.checks.Do("", func() (any, error) { return nil, n.verify(jsonrpc.ForOthers(ctx), session) })
+		err := n.check(jsonrpc.ForOthers(ctx), session)
 		if err == nil {
 			continue
 		}
