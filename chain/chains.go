@@ -174,9 +174,7 @@ func (c *Chains) LookAt(name string, next int64) {
 		return // it is looked at anyway
 	}
 	s.lookAt.Store(time.Now().UnixNano())
-	if next > s.next.Load() {
-		s.next.Store(next)
-	}
+	s.raise(next)
 	if v := s.view.Load(); v.Known && s.next.Load() > v.Mined {
 		t.watch(s)
 	}

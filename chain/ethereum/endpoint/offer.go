@@ -95,7 +95,9 @@ func (o *Offerer) Run(ctx context.Context) {
 			}
 		}
 		o.count(ctx)
-		for o.look(ctx) == offerBatch && ctx.Err() == nil {
+		var last nonce.TxHash // the one longest due: where it is that again, the store takes no change now
+		for due := o.look(ctx); len(due) == offerBatch && due[0].Hash != last && ctx.Err() == nil; due = o.look(ctx) {
+			last = due[0].Hash
 		}
 	}
 }
@@ -111,14 +113,14 @@ func (o *Offerer) count(ctx context.Context) {
 	o.full.Store(rows >= maxKept || bytes >= maxKeptBytes)
 }
 
-// look looks at some that are due, and returns how many.
-func (o *Offerer) look(ctx context.Context) int {
+// look looks at some that are due, the longest first, and returns them.
+func (o *Offerer) look(ctx context.Context) []nonce.Sent {
 	read, cancel := context.WithTimeout(ctx, storeTime)
 	due, err := o.sent.DueSent(read, o.owner.OwnedShards(), offerBatch)
 	cancel()
 	if err != nil {
 		o.log.Debug("looking for transactions to be offered again", "error", err)
-		return 0
+		return nil
 	}
 	var all sync.WaitGroup
 	slots := make(chan struct{}, offersAtATime)
@@ -130,7 +132,7 @@ func (o *Offerer) look(ctx context.Context) int {
 		})
 	}
 	all.Wait()
-	return len(due)
+	return due
 }
 
 // one looks at one transaction.
