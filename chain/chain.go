@@ -5,22 +5,13 @@
 // chain/ethereum is one, and another chain with nonces of accounts would be a sibling package.
 // A Tracker compares what one Chain says with what this node handed out.
 //
-// What a Chain says is evidence of a moment. A count that only one of several nodes claims
-// is a hint, and so is a transaction that only one of them shows. A settled count shows that
-// nonces were used, and is undone when it proves wrong. The absence of a transaction proves
-// nothing.
-//
-// The package promises: a count falls only with a reorganization, or when it proves wrong;
-// nothing is called external or unseen while a node could not be asked; plans are answered from
-// memory and never wait for a node; the memory is bounded by Config.MaxSigners.
-//
-// It does not promise that what it tells is complete: other nodes of this gateway may have seen
-// more, and nothing is kept over a restart. After a take-over two nodes may both tell of a gap.
+// What a Chain says is evidence of a moment: docs/chain.md says what follows from it, and how many
+// nodes must say the same. Plans are answered from memory and never wait for a node; the memory is
+// bounded by Config.MaxSigners. Nothing is kept over a restart, and after a take-over two nodes may
+// both tell of a gap.
 //
 // Goroutines: Chains.Run has one for each Tracker and one for the store's list of watched
-// signers, and waits for them. Tracker.Run has four: the starter asks where new signers stand, the
-// follower follows heads and asks for counts, the watcher looks at what is open, and the fourth
-// is the Chain's own Run.
+// signers, and waits for them. Tracker.Run has four: starter, follower, watcher, and the Chain's own Run.
 //
 // Locks: Tracker.mu guards the tables, signer.mu one signer. A goroutine that has one of them does
 // not take the other, and asks no question meanwhile.
@@ -50,28 +41,20 @@ type Block struct {
 	Time         time.Time // as the block has it
 }
 
-// Head is the tip of the canonical chain, and what has changed since the Head before.
+// Head is the tip of the canonical chain, and what has changed since the Head before. A Block with a
+// zero Hash: none yet.
 type Head struct {
 	Latest Block
-	// Agreed is the newest block that at least two nodes have, or Latest where the chain has
-	// one node. Counts are settled at it. A zero Hash: none yet.
-	Agreed Block
-	// Final is the newest block that no reorganization can remove, as far as the chain
-	// says. A zero Hash: the chain has not said yet.
-	Final Block
-	// Uses are the nonces that the blocks consumed which have become canonical since the
-	// Head before, in order. Skipped: some of these blocks were not read, and counts
-	// must be asked for.
-	Uses    []Use
-	Skipped bool
-	// Reorg is set when blocks of the Head before are no longer canonical.
-	Reorg *Reorg
-	// FinalFell says that Final is below, or beside, what was final before: the nodes
-	// were reset, or they lie. The gateway does nothing by itself for this chain until
-	// FinalStands, or until it is started again.
-	FinalFell bool
-	// FinalStands says that what fell is final again: the nodes are well.
-	FinalStands bool
+	Agreed Block // the newest that two nodes have, or Latest where there is one node: counts are settled at it
+	Final  Block // the newest that no reorganization can remove, as far as the chain says
+
+	Uses    []Use  // of the blocks that have become canonical since the Head before, in order
+	Skipped bool   // some of these blocks were not read, and counts must be asked for
+	Reorg   *Reorg // blocks of the Head before are no longer canonical; nil: all are
+
+	// FinalFell: Final is below, or beside, what was final before: the nodes were reset, or they lie.
+	// FinalStands: what fell is final again.
+	FinalFell, FinalStands bool
 }
 
 // Use is one nonce that a block consumed.
@@ -79,12 +62,9 @@ type Use struct {
 	Account string // as in the signer's name, lower case
 	Nonce   int64
 	Tx      Hash // the transaction in which it happened
-	// Unread: the account sent a transaction of which nothing else could be read, or that
-	// means something else on its chain. The next count tells.
-	Unread bool
-	// Authorization: the nonce was consumed by an EIP-7702 authorization that Tx
-	// carried. It may have been skipped by the chain; the next count tells.
-	Authorization bool
+	// The next count tells of these. Unread: nothing but the account of a transaction could be read, or it means
+	// something else on its chain. Authorization: one that Tx carried (EIP-7702), and the chain may have skipped.
+	Unread, Authorization bool
 }
 
 // Reorg says which part of the chain was replaced.
@@ -95,13 +75,10 @@ type Reorg struct {
 
 // Count is the number of nonces an account has used at one block, as the nodes say.
 type Count struct {
-	// Used is the number on which Nodes nodes agree. Nodes is 1 only where the chain has one
-	// node, and 0 where nothing is settled: Used is then 0.
+	// Used is the number on which Nodes nodes agree; both are 0 where nothing is settled.
 	Used  int64
 	Nodes int
-	// Hint is, where nothing is settled, what one node claims and no other contradicts: they are
-	// away, or behind. Nothing may follow from it that does not wait for a settled one. 0: there
-	// is none.
+	// Hint is, where nothing is settled, what one node claims and no other contradicts; 0: nothing.
 	Hint int64
 	// Loose: Used comes from a node that gives its pool's count for every block. It may fall
 	// again, and nothing final follows from it.
@@ -115,9 +92,7 @@ type Start struct {
 	// Delegated: the account has code that begins with 0xef0100 (EIP-7702), so that
 	// nodes keep one transaction of it at most.
 	Delegated bool
-	// Doubt says that one of several nodes gives a pending count far above all others': transactions
-	// that the others have not heard of, or a lie. Nothing may begin there. nil: there is none.
-	Doubt error
+	Doubt     error // one of several nodes gives a pending count far above all others': nothing may begin there
 }
 
 // Ask is a question about one nonce.
@@ -125,9 +100,7 @@ type Ask struct {
 	Account string
 	Nonce   int64
 	Hashes  []Hash // the transactions that are known to have been made with it
-	// Claims are others of which a node said so: whether the others have them too. One may have
-	// carried an authorization of the nonce.
-	Claims []Hash
+	Claims  []Hash // others of which a node said so; one may have carried an authorization of the nonce
 }
 
 // Seen says how far a transaction has come.
@@ -151,12 +124,11 @@ type Sighting struct {
 	// Seen is the most that any node shows. Where Settled is less it is a hint: something may wait
 	// for it, and nothing else follows.
 	Seen   Seen
-	Tx     Hash   // which transaction; zero if a node says that there is one and not which
-	Block  Block  // only with Mined
-	Raw    Offer  // what replacing it, or SettledTx, would have to beat, as far as known
-	Failed bool   // at least one node could not be asked, or cannot tell: Absent then says even less
-	Nodes  int    // how many nodes answered
-	Origin string // the name of the node that saw it
+	Tx     Hash  // which transaction; zero if a node says that there is one and not which
+	Block  Block // only with Mined
+	Raw    Offer // what replacing it, or SettledTx, would have to beat, as far as known
+	Failed bool  // at least one node could not be asked, or cannot tell: Absent then says even less
+	Nodes  int   // how many nodes answered
 }
 
 // Offer is what a transaction pays, which one that replaces it has to exceed. Empty: unknown.
@@ -185,25 +157,18 @@ func (c Class) String() string {
 // Verdict is what became of a send.
 type Verdict struct {
 	Class Class
-	// Code, Message and Data are the answer for the sender: that of the node whose
-	// answer decided. Code 0 with Class InPool: it was accepted.
+	// Code, Message and Data (JSON) are those of the node whose answer decided.
 	Code    int
 	Message string
-	Data    []byte // JSON, nil for none
-	// Missing: the transaction was refused because a lower nonce is missing.
-	Missing bool
-	// Later: the same transaction may be taken later, after RetryAfter where a node said so.
-	Later      bool
+	Data    []byte
+
+	Missing    bool // it was refused because a lower nonce is missing
+	Later      bool // the same transaction may be taken later, after RetryAfter where a node said so
 	RetryAfter time.Duration
-	// Unanswered: of Free, Refused and Taken, and of Used where one of several nodes says so, some
-	// nodes were not reached, and may have the transaction from an earlier try.
-	Unanswered bool
-	// Disputed: of Used, one of several nodes says so, and another may have the transaction.
-	Disputed bool
-	// Before: of Free and Refused, an earlier try of this process may have left the transaction
-	// with a node that refuses it now; of Used where one of several nodes says so, any try with
-	// another node.
-	Before bool
+	// Unanswered: some nodes were not reached, and may have the transaction from an earlier try. Before: such a
+	// try of this process may have left it with a node. Disputed: of Used, another node may have it. Of Used they
+	// are set where one of several nodes says so.
+	Unanswered, Before, Disputed bool
 }
 
 // Tx is a decoded transaction that a client wants to send.
@@ -220,31 +185,29 @@ type Tx struct {
 	Protected bool
 }
 
-// ErrUnreachable says that no node could be asked. Nothing is known.
+// ErrUnreachable says that no node could be asked.
 var ErrUnreachable = errors.New("no node of the chain answers")
 
-// Chain is one chain and the nodes that are asked about it. All methods may be
-// called by many goroutines. Each is bounded: by the context, by a number of requests
-// under way, and by the size of an answer.
+// Chain is one chain and the nodes that are asked about it. All methods may be called by many
+// goroutines, and are bounded in time, requests under way and size of answers. Results are in the order
+// of what was asked; the error of a question is ErrUnreachable where no node has answered.
 type Chain interface {
 	// ID is the CAIP-2 identifier, such as "eip155:1".
 	ID() string
 	// Run follows the chain until ctx ends and calls on for each new Head, one call at
-	// a time. It must be called once; the other methods work while it runs.
+	// a time. It is called once; the other methods work while it runs.
 	Run(ctx context.Context, on func(Head))
 	// Several reports whether the chain has more nodes than one, so that the word of one of
 	// them, which is what the uses of a Head are, settles nothing.
 	Several() bool
-	// Counts asks how many nonces accounts have used at a block. The result has one
-	// Count an account. ErrUnreachable: no node that has the block answered.
+	// Counts asks how many nonces accounts have used at a block.
 	Counts(ctx context.Context, at Block, accounts []string) ([]Count, error)
 	// Start asks where accounts stand that are met for the first time.
 	Start(ctx context.Context, accounts []string) ([]Start, error)
-	// Lookup asks all nodes what they have seen. The result has one Sighting an Ask.
+	// Lookup asks all nodes what they have seen.
 	Lookup(ctx context.Context, asks []Ask) ([]Sighting, error)
 	// Decode reads a raw transaction, and refuses one of another chain.
 	Decode(raw []byte) (Tx, error)
-	// Send gives a raw transaction to all nodes. It always returns a Verdict; when
-	// nothing is known, it says Unknown.
+	// Send gives a raw transaction to all nodes.
 	Send(ctx context.Context, raw []byte) Verdict
 }

@@ -11,10 +11,7 @@ import (
 
 // ChainsConfig are the settings of Chains, and what they ask beside the service.
 type ChainsConfig struct {
-	// Wait is how long a request waits for the first word of its signer's chain. Longer serves more
-	// first requests of signers whose nodes are slow, and refuses later when they are away.
-	Wait time.Duration
-	// Others says what becomes of allocations for the signers of chains that are not configured.
+	Wait   time.Duration // how long a request waits for the first word of its signer's chain
 	Others Others
 	// Store lists what owners have found.
 	Store interface {
@@ -35,53 +32,35 @@ const (
 	OthersWarned  Others = "warn" // they are served, and the log says so
 )
 
-// Config are the settings of a Tracker, which the settings of the gateway bound. Zero means the
-// default.
+// Config are the settings of a Tracker, as docs/configuration.md has them; the settings of the gateway
+// bound them. Zero means the default.
 type Config struct {
-	// Window is how far new nonces may be ahead of the count; 16 is what go-ethereum's
-	// pool guarantees an account. Windows overrides it for signers whose name matches a
-	// pattern (path.Match), the first one that does.
-	Window  int64
-	Windows []WindowOf
-	// DelegatedWindow is that of accounts with delegated code (EIP-7702), of which nodes
-	// keep one transaction; default 1.
+	Window          int64
+	Windows         []WindowOf // override Window for signers that match, the first one that does
 	DelegatedWindow int64
-	// UnknownFor is how long a hold stays unknown before it may be released; default
-	// 10m. Negative: until it is known whether it was used.
-	UnknownFor time.Duration
-	// GapAfter is how long nonces must wait behind one that no node has seen until it is
-	// called a gap, and not less than three blocks; default 30s.
-	GapAfter time.Duration
-	// StuckAfter is how long the transaction of the lowest unused nonce may be in pools, and not
-	// less than three blocks, until it is called stuck; default 5m. Negative: never.
-	StuckAfter time.Duration
-	// Reconcile is how often counts are asked for although no block said that they
-	// changed; default 5m.
-	Reconcile time.Duration
-	// Timeout bounds one question to the nodes and one op of the service; default 5s.
-	Timeout time.Duration
-	// MaxSigners bounds the signers that are remembered; default 250,000. Those beyond
-	// are served as long as a node's answer is waited for, and not watched.
+	UnknownFor      time.Duration // negative: until it is known whether the hold was used
+	GapAfter        time.Duration // not less than three blocks
+	StuckAfter      time.Duration // the same; negative: never
+	Reconcile       time.Duration // how often counts are asked for although no block said that they changed
+	Timeout         time.Duration // of one question to the nodes, and of one op of the service
+	// MaxSigners bounds the signers that are remembered. Those beyond are served as long as a node's answer is
+	// waited for, and not watched.
 	MaxSigners int
 }
 
-// WindowOf is the window of signers whose name matches a pattern.
+// WindowOf is the window of signers whose name matches a pattern (path.Match).
 type WindowOf struct {
 	Pattern string
 	Window  int64
 }
 
-const (
-	defaultWindow     = 16
-	defaultUnknownFor = 10 * time.Minute
-	gapBlocks         = 3
-)
+const gapBlocks = 3
 
 // complete fills in the defaults.
 func (c *Config) complete() {
-	c.Window = cmp.Or(c.Window, defaultWindow)
+	c.Window = cmp.Or(c.Window, 16) // what go-ethereum's pool guarantees an account
 	c.DelegatedWindow = cmp.Or(c.DelegatedWindow, 1)
-	c.UnknownFor = cmp.Or(c.UnknownFor, defaultUnknownFor)
+	c.UnknownFor = cmp.Or(c.UnknownFor, 10*time.Minute)
 	c.GapAfter = cmp.Or(c.GapAfter, 30*time.Second)
 	c.StuckAfter = cmp.Or(c.StuckAfter, 5*time.Minute)
 	c.Reconcile = cmp.Or(c.Reconcile, 5*time.Minute)

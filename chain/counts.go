@@ -8,11 +8,6 @@ import (
 	"noncegate/nonce"
 )
 
-// unsettled reports whether a count must be asked for again.
-func (t *Tracker) unsettled() bool {
-	return len(t.those(func(s *signer) bool { return s.known && s.stale })) > 0
-}
-
 // those are the signers of which something is so, each looked at under its lock.
 func (t *Tracker) those(is func(*signer) bool) []*signer {
 	return slices.DeleteFunc(t.all(), func(s *signer) bool {

@@ -93,7 +93,7 @@ func (t *Tracker) follower(ctx context.Context) {
 		}
 		all = !t.askCounts(ctx, h, all || p.skipped || p.reorg != nil)
 		t.askClaims(ctx, h)
-		if all || t.unsettled() {
+		if all || len(t.those(func(s *signer) bool { return s.known && s.stale })) > 0 {
 			again.Reset(countAgain)
 		}
 		if h.Final.Hash != (Hash{}) && !t.stopped.Load() && (h.Final != final || all) {

@@ -130,7 +130,8 @@ func (w *world) show(command string, args []string) (shown []string) {
 		return w.show("state", args)
 	case "adopt":
 		w.list(args)
-		w.chains.adopt(names[args[0]], w.svc.listed[0].Watch)
+		s := w.chains.known(names[args[0]])
+		s.t.report(s, s.adopt(&w.svc.listed[0]))
 		w.svc.listed = nil // the node's own reading of the list comes too late
 		return w.show("state", args)
 	case "tell", "tell-node":

@@ -149,7 +149,6 @@ func (t *Tracker) lookAnew(ctx context.Context, asked []*signer) error {
 	return nil
 }
 
-// askStart makes the starter ask where the signer stands.
 func (t *Tracker) askStart(s *signer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

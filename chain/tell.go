@@ -49,20 +49,15 @@ func (c *Chains) Tell(q *nonce.Request, r *nonce.Result) {
 	case mine:
 		r.Said = c.said(q, r, c.listed(t, q.Signer, true))
 	default:
-		if said, err := c.askOwner(node, url, q); err == nil {
-			r.Said = said
-			return
+		if c.cfg.Ask != nil {
+			if said, err := c.cfg.Ask(node, url, *q); err == nil {
+				r.Said = said
+				return
+			}
 		}
 		r.Said = c.said(q, r, c.listed(t, q.Signer, false))
 		r.Said.Partial = true
 	}
-}
-
-func (c *Chains) askOwner(node, url string, q *nonce.Request) (*nonce.ChainSaid, error) {
-	if c.cfg.Ask == nil {
-		return nil, nonce.ErrPeerAway
-	}
-	return c.cfg.Ask(node, url, *q)
 }
 
 // offer is what a nonce's transaction pays, as far as the nodes have shown it.
@@ -141,20 +136,12 @@ func (c *Chains) listed(t *Tracker, name string, mine bool) *nonce.Gap {
 		return nil
 	}
 	is := rows[0].Watch
-	if mine {
-		c.adopt(name, is)
+	if s := c.known(name); mine && s != nil {
+		t.report(s, s.adopt(&nonce.WatchEntry{Signer: name, Watch: is}))
 	}
 	page, err := c.cfg.Store.List(ctx, nonce.ListQuery{Signer: name, From: is.Nonce, Limit: nonce.MaxCount})
 	if err != nil {
 		return &nonce.Gap{Kind: is.Kind, Nonce: is.Nonce, Since: is.SinceTime()}
 	}
 	return TroubleOf(is, &page)
-}
-
-// adopt takes over what the store lists of a signer, as long as this node, its owner now, has not
-// looked itself.
-func (c *Chains) adopt(name string, as nonce.Watch) {
-	if s := c.known(name); s != nil {
-		s.t.report(s, s.adopt(&nonce.WatchEntry{Signer: name, Watch: as}))
-	}
 }

@@ -54,15 +54,6 @@ func (s *signer) blockedLocked(now time.Time) bool {
 	return now.Sub(k.since) >= s.t.gapAfter() && now.Sub(k.looked) >= every
 }
 
-// forgetStuck has the time of the next open nonce begin when there is one: nothing is open now.
-func (s *signer) forgetStuck() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next.Load() <= s.mined {
-		s.stuck = stuck{}
-	}
-}
-
 // windowOverLocked reports whether new nonces are refused for the window: then they wait too. A count
 // that proved wrong leaves the cursor so, with nothing held or sent behind the lowest open nonce.
 func (s *signer) windowOverLocked() bool {

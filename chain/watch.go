@@ -87,7 +87,6 @@ func (t *Tracker) look(ctx context.Context, now time.Time) {
 		}
 		q, idle := s.questions(now)
 		if idle {
-			s.forgetStuck()
 			t.unwatch(s)
 			if s.busy() { // something came meanwhile
 				t.watch(s)
@@ -179,6 +178,7 @@ func (s *signer) questions(now time.Time) (list []question, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.busyLocked() {
+		s.stuck = stuck{} // the time of the next open nonce begins when there is one
 		return nil, true
 	}
 	for n, k := range s.notes {

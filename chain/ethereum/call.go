@@ -15,13 +15,10 @@ import (
 const callTries = 2
 
 // Call asks a node on behalf of a client, for a method that only reads: where a node
-// does not answer, another one is asked the same. Calls go to one node as long as that is
-// up, on the chain's branch and not behind, so that one caller does not see the chain go
-// back and forth. Which methods may be called is the caller's to say. The call waits for a
-// slot among those of the principal of ctx.
-//
-// The answer is the node's result or its refusal. The error is ErrBusy, ErrTooLarge, that
-// of ctx, or wraps chain.ErrUnreachable.
+// does not answer, another one is asked the same. Calls go to one node as long as that may be asked,
+// so that one caller does not see the chain go back and forth. The call waits for a
+// slot among those of the principal of ctx. The error is ErrBusy, ErrTooLarge, that of ctx, or wraps
+// chain.ErrUnreachable.
 func (c *Client) Call(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *RPCError, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {

@@ -17,9 +17,7 @@ type claim struct {
 // Each node votes for the newest block of its own branch, as long as its own is at most
 // lag below that. The block with the most votes is it. Between equals a node that moves
 // is before one that stands still, then the branch of kept before others, then the
-// higher number, then the order of the settings. A block below kept is never chosen: a
-// node that is behind is no reorganization, and a shorter branch is not judged before it
-// is as long.
+// higher number, then the order of the settings. A block below kept is never chosen.
 func choose(claims []claim, kept chain.Block, lag int64, at lookBack) int {
 	best, bestVotes := -1, 0
 	for i, c := range claims {

@@ -12,48 +12,22 @@ import (
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
 
-// Config holds the settings of a Client. The zero value of each field but ID and Nodes
-// means its default. The numbers are bounded by the settings of the gateway.
+// Config holds the settings of a Client, as docs/configuration.md has them. The zero value of each field but
+// ID and Nodes means its default. The numbers are bounded by the settings of the gateway.
 type Config struct {
-	// ID is the CAIP-2 identifier of the chain, such as "eip155:1".
-	ID string
-	// Nodes are the addresses of its nodes: ws, wss, http or https. User and password in
-	// an address are sent as Basic authorization. Only a node over WebSocket can have
-	// subscriptions. With one node its word is believed; with three the majority
-	// decides which branch is the chain.
+	ID    string // CAIP-2, such as "eip155:1"
 	Nodes []string
 
-	// PollInterval is how often each node is asked for its newest block. Default: a
-	// little more than half the time between blocks as observed, at least 250 ms and at
-	// most 6.5 s; half as much again while a node tells of new blocks by itself. A
-	// shorter one sees blocks sooner and costs a request more for each time and node.
-	PollInterval time.Duration
-	// Finality says which blocks count as final: "finalized" for the block with that
-	// tag, which is the default, or a number: the block so many below the newest. The
-	// latter is for chains where the tag means nothing. Nodes keep the state of some 128
-	// blocks, so more than that needs archive nodes.
-	Finality string
-	// Lag is how many blocks a node may be behind the newest block before its counts
-	// are not asked for; below MaxBlocksBehind. Default 3.
-	Lag int
-	// MaxBlocksBehind is how many blocks are read one by one after a pause or a
-	// reorganization. Beyond that they are skipped, and Head.Skipped says so. Default 64.
-	MaxBlocksBehind int
+	PollInterval time.Duration // 0: as follower.interval says
+	Finality     string        // "finalized", or how many blocks below the newest
+	Lag          int           // how many blocks a node may be behind before its counts are not asked for
 
-	// MaxInflight is how many requests may be under way at a node. Default 64. An eighth of
-	// them is for transactions, an eighth for the gateway's own questions, and the rest, at least
-	// one, for calls of others. Principals share each part.
-	MaxInflight int
-	// MaxWaiting is how many requests may wait for each part of these slots. Default 1024.
-	MaxWaiting int
-	// MaxBatch is how many calls one request may have. Default 100. It becomes smaller
-	// for a node that refuses batches.
-	MaxBatch int
-	// MaxAnswerBytes bounds the answers that are blocks, and those of Call and
-	// Subscribe. Default 16 MiB. All others may have 1 MiB, or this if it is less.
-	MaxAnswerBytes int64
-	// Timeout bounds one request, and one attempt to connect. Default 5 s.
-	Timeout time.Duration
+	MaxBlocksBehind int           // read one by one after a pause or a reorganization; beyond that they are skipped
+	MaxInflight     int           // requests under way at a node, in the parts of slots
+	MaxWaiting      int           // requests that wait for each part
+	MaxBatch        int           // calls of one request
+	MaxAnswerBytes  int64         // of blocks, and of answers to Call and Subscribe; all others have at most smallAnswer
+	Timeout         time.Duration // of one request, and of one attempt to connect
 
 	// Dial opens the connections beneath, instead of a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)

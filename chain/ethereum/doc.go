@@ -3,49 +3,17 @@
 //
 // # Nodes disagree, lag and lie
 //
-// A node is asked for nothing before it said that it is of the chain, and is asked that
-// again after each new connection. Every node is polled for its newest and its final
-// block, in one request; a subscription to new heads only says when to poll.
-//
-// The newest block of the chain is the one with the most votes: a node votes for the
-// newest block of its branch, if its own is not more than Config.Lag below it. Between
-// equals nodes that move are before nodes that stand still, then the branch that was
-// followed so far, then the higher number. A block below the newest so far is never
-// chosen: a node that is behind is no reorganization. Only if all nodes are far below it for
-// ten minutes it is given up. A node whose block is dated into
-// the future, or is higher than the chain can have come to, is not believed while another
-// one goes on as before. Two nodes that contradict each other cannot be told apart; with
-// three the majority decides.
-//
-// The final block is the newest that most of the nodes on the branch call final. It falls
-// only if a reorganization went below it, another block with its number is called final,
-// or all nodes are below it for several polls; Head.FinalFell then says that nothing may
-// follow from what the nodes say.
-//
-// Blocks between two heads are read one by one, up to Config.MaxBlocksBehind, and the
-// nonces that their transactions and authorizations used are told. Only types 0 to 4 are:
-// what a deposit of a rollup means for a nonce, the counts tell. They are asked for at the
-// hash of a block, so that answers of several nodes compare; the greatest is taken.
-//
-// # What was sent
-//
-// A transaction goes to every node. What they say is told by answers.yaml. Only if all of
-// them said that they do not have it, and no other try may have left it anywhere, is its
-// nonce free.
+// docs/decisions/14-chain-nodes.md says why it is done so. A node is asked for nothing before it said that
+// it is of the chain, and is asked that again after each new connection. Every node is polled for its newest
+// and its final block, in one request; a subscription to new heads only says when to poll. choose.go has the
+// rule for the newest block, final.go that for the final one. Blocks between two heads are read one by one,
+// up to Config.MaxBlocksBehind.
 //
 // # Bounds
 //
-// Requests under way, calls in a request, bytes of an answer and time are bounded by
-// Config. Requests wait for a slot, and principals share these: calls of others, transactions
-// and the gateway's own questions have slots of their own. A node that wants fewer requests is
-// left alone for as long as it says; if it said so to a call of others, only those pause. What
-// a contract says is never taken for such a wish. Memory for answers does not grow with what a
-// node sends.
-//
-// # What it does not promise
-//
-// That a node has a transaction for good, or that none has one that no node shows: Lookup tells
-// what nodes show. Nothing is kept over a restart.
+// Requests under way, calls in a request, bytes of an answer and time are bounded by Config. A node
+// that wants fewer requests is left alone for as long as it says; if it said so to a call of others,
+// only those pause. Nothing is kept over a restart.
 //
 // # Goroutines and locks
 //

@@ -50,7 +50,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 	found = make([]chain.Sighting, len(asks))
 	for i := range asks {
 		s, shown := &found[i], make([]glimpse, 0, len(c.nodes))
-		for j, of := range replies {
+		for _, of := range replies {
 			switch {
 			case of == nil || of[i].err != nil:
 				s.Failed = true
@@ -61,9 +61,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 				s.Nodes++
 				s.Failed = s.Failed || of[i].maybe
 			}
-			g := of[i]
-			g.node = c.nodes[j].name
-			shown = append(shown, g)
+			shown = append(shown, of[i])
 		}
 		sum(s, shown, asks[i], min(2, len(c.nodes)))
 	}
@@ -72,7 +70,6 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 
 // glimpse is what one node has seen of one nonce.
 type glimpse struct {
-	node  string
 	seen  chain.Seen
 	tx    chain.Hash
 	block chain.Block
@@ -96,7 +93,7 @@ func sum(s *chain.Sighting, shown []glimpse, ask chain.Ask, needed int) {
 		}
 		ours := slices.Contains(ask.Hashes, g.tx) && !slices.Contains(ask.Hashes, s.Tx)
 		if g.seen > s.Seen || g.seen == s.Seen && ours {
-			s.Seen, s.Tx, s.Block, s.Raw, s.Origin = g.seen, g.tx, g.block, g.offer, g.node
+			s.Seen, s.Tx, s.Block, s.Raw = g.seen, g.tx, g.block, g.offer
 		}
 	}
 	if all >= needed {

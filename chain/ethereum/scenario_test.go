@@ -469,7 +469,7 @@ func (s *scene) lookup(args []string) (shown []string) {
 		words := [...]string{"absent", "pooled", "mined"}
 		text := args[i] + ": " + words[f.Seen]
 		if f.Seen != chain.Absent {
-			text += " as " + s.txText(asks[i].Account, asks[i].Nonce, f.Tx) + " by " + f.Origin
+			text += " as " + s.txText(asks[i].Account, asks[i].Nonce, f.Tx)
 		}
 		if f.Settled != chain.Absent {
 			text += ", settled: " + words[f.Settled]

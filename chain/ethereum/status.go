@@ -15,26 +15,16 @@ type Status struct {
 
 // NodeStatus is what is known of one node.
 type NodeStatus struct {
-	Name string
-	// Up says that the node answered when it was asked last, and is of the chain.
-	Up bool
-	// OtherChain is what the node said its chain is, when that is another one. It is not
-	// asked for anything else until it says the right one.
-	OtherChain string
-	// OnBranch says that its newest block is on the branch that counts as the chain.
-	OnBranch bool
-	// Wrong says that it contradicts the others in a count or the final block, and is left out.
-	Wrong bool
-	Head  int64 // the number of its newest block
-	Lag   int64 // how many blocks it is behind
-	// Subscribed says that it tells of new blocks by itself.
-	Subscribed bool
-	// BackingOffUntil is when it is asked again for everything after it wanted fewer requests
-	// of some use; zero: now.
-	BackingOffUntil time.Time
-	// LastError is the last thing that went wrong; it may be long over. It has no
-	// credentials.
-	LastError string
+	Name            string
+	Up              bool      // it answered last, and is of the chain
+	OtherChain      string    // what it said its chain is, when that is another one
+	OnBranch        bool      // its newest block is on the branch that counts as the chain
+	Wrong           bool      // it contradicts the others in a count or the final block, and is left out
+	Head            int64     // the number of its newest block
+	Lag             int64     // how many blocks it is behind
+	Subscribed      bool      // it tells of new blocks by itself
+	BackingOffUntil time.Time // when it is asked again for everything; zero: now
+	LastError       string    // may be long over; it has no credentials
 }
 
 // Status returns what is known now. It asks no node.

@@ -22,20 +22,15 @@ const (
 	maxAway = time.Minute
 )
 
-// Subscribe opens a subscription (eth_subscribe) with params at a node over WebSocket, on
-// behalf of a client. It keeps params, which must not be changed. on gets each event, one at
-// a time, in the goroutine that reads the connection: it must not block. ended is called once with
+// Subscribe opens a subscription (eth_subscribe) with params, which it keeps, at a node over WebSocket, on
+// behalf of a client. on gets each event, one at a time, in the goroutine that reads the connection:
+// it must not block, and may be called before Subscribe has returned. ended is called once with
 // the reason if the subscription ends by itself: ErrSubscriptionLost, ErrClosed, or an error
-// that wraps chain.ErrUnreachable. on may be called before Subscribe has returned; neither is called
-// after unsubscribe, but for a call of on that is under way.
+// that wraps chain.ErrUnreachable. Neither is called after unsubscribe, but for a call of on that is under way.
 //
 // When the connection to the node is lost, or the node falls behind, subscriptions to
-// newHeads, newPendingTransactions and syncing go on at another node or after it is back:
-// heads show a gap by the hash of their parent, and the others promise no completeness.
-// Those to logs end, because it could not be told which ones are missing.
-//
-// Without an error and a refusal the subscription is open. The error is ErrBusy, when
-// there are too many subscriptions, or as of Call.
+// newHeads, newPendingTransactions and syncing go on at another node; those to logs end. The error is
+// ErrBusy, when there are too many subscriptions, or as of Call.
 func (c *Client) Subscribe(ctx context.Context, params json.RawMessage, on func(json.RawMessage), ended func(error)) (
 	unsubscribe func(), refusal *RPCError, err error,
 ) {

@@ -1,18 +1,10 @@
 // Package endpoint speaks the JSON-RPC of an Ethereum node to wallet back ends that
 // change nothing but their URL. Package relay serves it.
 //
-// Reads are passed on to the nodes, if they are on the list in methods.yaml. Two methods
-// know of holds: the pending count of an account is the nonce that the gateway would hand
-// out next, and a transaction is sent only for its holder.
-//
-// It promises that no transaction is given to a node before its hash is recorded with its
-// nonce, and the record committed; that a nonce is given back only when every node refused
-// the transaction; that what is refused with an error of the gateway's own was given to
-// no node, unless the error says that this is not known. What was begun is done although
+// docs/ethereum.md says what it answers. No transaction is given to a node before its hash is recorded with its
+// nonce, and the record committed; what is refused with an error of the gateway's own was given to
+// no node, unless the error says that this is not known; what was begun is done although
 // the client has gone.
-//
-// It does not promise that a transaction is mined, nor that the pending count is still
-// free when it is used: it reserves nothing.
 //
 // An Endpoint has no goroutine but those of its upstream subscriptions, which end with
 // the last client that wants them, and those that ask for receipts, which end with the call that

@@ -53,39 +53,21 @@ type Events struct {
 
 // Config are the settings of an Endpoint. Zero means the default, except for Take.
 type Config struct {
-	// Take lets a wallet take, in passing, the nonce that would be handed out next: it
-	// sends a transaction with it which no client has allocated. Else every nonce has to be
-	// allocated first.
-	Take bool
-	// ReadyWait is how long a signer that is new waits for what the chain says of it;
-	// default 3s.
-	ReadyWait time.Duration
+	Take      bool          // a transaction may take, in passing, the nonce that would be handed out next
+	ReadyWait time.Duration // for what the chain says of a signer that is new
 	// Replaces reports whether the transactions of a principal may replace others of their
 	// nonces, whatever these pay; nil: of none.
 	Replaces func(nonce.Principal) bool
 
 	// Those below are set by tests alone.
 
-	// NodesWait is for how long a question is asked again while no node can be asked, which
-	// is so at the start, and while a connection is made again; default 1s.
-	NodesWait time.Duration
-	// OrderWait is how long a transaction whose nonce is ahead of the next one waits for
-	// those before it, which may be on their way over other connections; default 1s.
-	OrderWait time.Duration
-	// CountWait is how long a transaction beyond the window waits for the gateway to count a
-	// block that a node already has; default 8s.
-	CountWait time.Duration
-	// OfferAgain is after how long a transaction is offered to the nodes again whose outcome is
-	// not known; default 3s.
-	OfferAgain time.Duration
-	// ReceiptEvery is how often nodes are asked for a receipt that a client waits for; default
-	// 250ms.
-	ReceiptEvery time.Duration
-	// MaxFeeds is how many subscriptions there may be at the nodes, and MaxFilterBytes how
-	// long what they were asked for with may be together; default as many as an
-	// ethereum.Client may have, and 64 MiB. With authentication a principal may have a
-	// quarter of each, over all its connections.
-	MaxFeeds, MaxFilterBytes int
+	NodesWait    time.Duration // for how long a question is asked again while no node can be asked
+	OrderWait    time.Duration // for the transactions before one whose nonce is ahead of the next one
+	CountWait    time.Duration // of one beyond the window, for the gateway to count a block that a node already has
+	OfferAgain   time.Duration // until one whose outcome is not known is offered to the nodes again
+	ReceiptEvery time.Duration // between two questions for a receipt
+
+	MaxFeeds, MaxFilterBytes int // subscriptions at the nodes, and what they were asked for with; a principal may have a quarter
 }
 
 const (

@@ -40,8 +40,7 @@ type Node interface {
 	// reason, unless Close was called before. Neither is called under a lock.
 	Subscribe(ctx context.Context, session uint64, params json.RawMessage, notify func(json.RawMessage), ended func(error)) (
 		*Subscription, *Error, error)
-	// Session counts connections: what was found out about a node, such as its chain,
-	// holds for one session. 0: there is none now. Over HTTP it is always 1.
+	// Session counts connections: what was found out about a node holds for one. 0: there is none now. Over HTTP it is always 1.
 	Session() uint64
 	// Dials counts connections that come and go without a session, behind each of which there may
 	// be another node: those over HTTP, and the WebSockets for what is ForOthers.
@@ -56,21 +55,12 @@ type Node interface {
 
 // Config holds the settings of a Node. There are no defaults: the caller has them.
 type Config struct {
-	// Dial opens the connections beneath.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// MaxInflight is how many requests may be under way; it sizes pools, the caller
-	// keeps it.
-	MaxInflight int
-	// MaxAnswer is the greatest limit that Do will be given, in bytes. What comes over
-	// a WebSocket is never larger.
-	MaxAnswer int64
-	// Timeout bounds an attempt to connect, and a write.
-	Timeout time.Duration
-	// MaxPause bounds the pause between two attempts to connect.
-	MaxPause time.Duration
-	// Changed is told when a WebSocket was connected or lost; nil error: connected. It
-	// must not block.
-	Changed func(err error)
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
+	MaxInflight int             // requests under way; it sizes pools, the caller keeps it
+	MaxAnswer   int64           // the greatest limit that Do will be given, and of a message of a WebSocket
+	Timeout     time.Duration   // of an attempt to connect, and of a write
+	MaxPause    time.Duration   // between two attempts to connect
+	Changed     func(err error) // a WebSocket was connected (nil) or lost; it must not block
 }
 
 // Open returns the node at an endpoint. Nothing is connected before Run, or before the
