@@ -46,16 +46,16 @@ func (hs TxHashes) Contains(h TxHash) bool {
 	return false
 }
 
-// JoinHashes returns the hashes of a row as stores keep them: the newest first, then
-// those that it replaced, oldest first. It is nil without a newest.
-func JoinHashes(newest TxHash, replaced TxHashes) []byte {
+// AppendHashes appends the hashes of a row as stores keep them: the newest first, then
+// those that it replaced. There is nothing without a newest.
+func AppendHashes(dst []byte, newest TxHash, replaced TxHashes) []byte {
 	if newest == (TxHash{}) {
-		return nil
+		return dst
 	}
-	return append(newest[:len(newest):len(newest)], replaced...)
+	return append(append(dst, newest[:]...), replaced...)
 }
 
-// SplitHashes takes apart what JoinHashes returned. What is too short for one hash is none.
+// SplitHashes takes apart what AppendHashes appended. What is too short for one hash is none.
 func SplitHashes(b []byte) (newest TxHash, replaced TxHashes) {
 	if len(b) < len(newest) {
 		return TxHash{}, ""

@@ -1,9 +1,9 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,10 +36,10 @@ func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (
 	if time.Now().UnixNano() < s.locksUntil.Load() {
 		f = formSkipLocked
 	}
-	out, err := s.commit(ctx, conn, f, h.Node, h.Incarnation, what)
+	out, err := s.commit(ctx, conn, f, h, what)
 	if err != nil && f == 0 && lockedByOthers(err) {
 		s.locksUntil.Store(time.Now().Add(leaveLocked).UnixNano())
-		out, err = s.commit(ctx, conn, formSkipLocked, h.Node, h.Incarnation, what)
+		out, err = s.commit(ctx, conn, formSkipLocked, h, what)
 	}
 	switch {
 	case err != nil:
@@ -54,53 +54,36 @@ func (s *Store) Ship(ctx context.Context, h lease.Holder, what nonce.Shipment) (
 // at once that somebody else writes. Every batch would else be done twice because of one outsider.
 const leaveLocked = time.Second
 
-// bytesOfWrite is what one write takes of the byte string, as most do.
-const bytesOfWrite = 160
-
 // commit runs the statement of the form that the writes need, with f: 0, formSkipLocked or formBasic.
-func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, f form, node string, incarnation int64, what nonce.Shipment) (nonce.Shipped, error) {
+func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, f form, h lease.Holder, what nonce.Shipment) (nonce.Shipped, error) {
 	writes := what.Writes
-	p := packed{
-		blob: make([]byte, 0, bytesOfWrite*len(writes)), writes: make([]int64, 0, len(writeNumbers)*len(writes)), past: make([]int64, 0, len(pastNumbers)*len(writes)),
-		asked: []int64{}, places: make([]int, len(writes)), form: f, shards: []int{},
+	if len(what.Shards) > 0 {
+		f |= formIDs | formAll | formShips
 	}
-	order := make([]int, len(writes)) // rows are locked in order of name
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(writes[a].Name, writes[b].Name) })
-	for _, i := range order {
-		p.add(i, s.shards, &writes[i])
-	}
-	var now int64
-	var beliefs []*int64 // for each shard the belief that the store found; nil: this node does not own it
-	var written, same, granted, whole []int
-	to := []any{&now, &beliefs, &written, &same}
-	args := []any{node, incarnation, p.shards, p.blob, bigints(p.writes), bigints(p.past), bigints(p.asked)}
+	p := packedOf(conn.Conn().PgConn())
+	p.pack(f, s.shards, writes)
 	if len(what.Shards) > 0 {
 		p.ship(what.Shards)
-		args[2] = p.shards
-		args = append(args, bigints(p.ships), what.Grant.For.Milliseconds(), what.Grant.LongestHold.Milliseconds())
-		to = append(to, &granted, &whole)
 	}
-	if err := conn.QueryRow(ctx, commitText(p.form), args...).Scan(to...); err != nil {
+	a, err := p.run(ctx, conn.Conn(), h, what.Grant)
+	if err != nil {
 		return nonce.Shipped{}, err
 	}
-	out := nonce.Shipped{Committed: nonce.Committed{Now: time.UnixMilli(now), Results: make([]nonce.WriteResult, len(writes))}}
+	out := nonce.Shipped{Committed: nonce.Committed{Now: time.UnixMilli(a.now), Results: make([]nonce.WriteResult, len(writes))}}
 	for _, sh := range what.Shards {
-		out.Granted = append(out.Granted, slices.Contains(granted, sh.Term.Shard))
-		out.Whole = append(out.Whole, slices.Contains(whole, sh.Term.Shard))
+		out.Granted = append(out.Granted, slices.Contains(a.granted, int64(sh.Term.Shard)))
+		out.Whole = append(out.Whole, slices.Contains(a.whole, int64(sh.Term.Shard)))
 	}
-	for _, i := range append(written, same...) {
+	for _, i := range a.applied {
 		out.Results[i] = nonce.Applied
 	}
 	var asking []int
 	for i := range writes {
-		switch b := beliefs[p.places[i]-1]; {
-		case b == nil || f&formBasic == 0 && *b != belief(writes[i].Term) || f&formBasic != 0 && *b%2 != 0:
+		switch b := a.beliefs[p.places[i]-1]; {
+		case b == notMine || f&formBasic == 0 && b != belief(writes[i].Term) || f&formBasic != 0 && b%2 != 0:
 			out.Results[i] = nonce.NotOwner
 		case out.Results[i] == nonce.Applied:
-		case writes[i].NotBefore > now:
+		case writes[i].NotBefore > a.now:
 			out.Results[i] = nonce.TooEarly
 		default:
 			out.Results[i] = nonce.Moved
@@ -113,6 +96,64 @@ func (s *Store) commit(ctx context.Context, conn *pgxpool.Conn, f form, node str
 		return nonce.Shipped{}, err
 	} // else the commit stands; a write whose request id is known is told Moved, and read again
 	return out, nil
+}
+
+// answer is what the statement of a commit said.
+type answer struct {
+	now            int64
+	beliefs        []int64 // for each of the shards the belief that the store found, or notMine
+	applied        []int   // the places of writes that were applied, or are as they are believed
+	granted, whole []int64 // shards
+}
+
+// notMine is the belief of a shard that the node does not own.
+const notMine = -1
+
+// inBinary is the format of all that a commit sends and is sent.
+var inBinary = []int16{pgx.BinaryFormatCode}
+
+// run runs the statement. It goes below pgx, which would put the parameters together twice, each time
+// in memory of its own.
+func (p *packed) run(ctx context.Context, conn *pgx.Conn, h lease.Holder, g nonce.Grant) (*answer, error) {
+	statement, err := conn.Prepare(ctx, p.form.name(), commitText(p.form)) // does nothing when it is prepared
+	if err != nil {
+		return nil, err
+	}
+	p.params(h, g)
+	conn.PgConn().Frontend().Send(&p.message)
+	result := conn.PgConn().ExecStatement(ctx, statement, p.values, inBinary, inBinary)
+	found, read := false, error(nil)
+	for result.NextRow() {
+		found, read = true, p.read(result.Values())
+	}
+	if _, err = result.Close(); err == nil && !found {
+		err = pgx.ErrNoRows
+	}
+	return &p.answer, cmp.Or(err, read)
+}
+
+// read reads the one row of the answer.
+func (p *packed) read(row [][]byte) error {
+	a := &p.answer
+	a.beliefs, a.applied, a.granted, a.whole = a.beliefs[:0], a.applied[:0], a.granted[:0], a.whole[:0]
+	if len(row) < 4 || len(row[0]) != 8 {
+		return errArray
+	}
+	a.now = int64(be.Uint64(row[0])) // #nosec G115 -- as it was sent
+	err := eachInt(row[1], func(b int64, null bool) {
+		if null {
+			b = notMine
+		}
+		a.beliefs = append(a.beliefs, b)
+	})
+	step := int64(len(p.form.writeNumbers()))
+	applied := func(at int64, _ bool) { a.applied = append(a.applied, p.order[at/step]) }
+	err = cmp.Or(err, eachInt(row[2], applied), eachInt(row[3], applied))
+	if p.form&formShips == 0 || err != nil {
+		return err
+	}
+	add := func(to *[]int64) func(int64, bool) { return func(n int64, _ bool) { *to = append(*to, n) } }
+	return cmp.Or(eachInt(row[4], add(&a.granted)), eachInt(row[5], add(&a.whole)))
 }
 
 const knownRequests = `

@@ -48,7 +48,7 @@ updated AS (
     UPDATE signer s SET version = s.version + {{.W.rise}}, fencing_token = {{template "token" .}}, next_nonce = {{.W.next}}, floor = {{.W.floor}},
         live = {{.Live}}, updated_at = (SELECT now FROM c), ceiling = greatest(s.ceiling, {{.W.ceiling}}), epoch = greatest(s.epoch, {{.W.epoch}})
     {{template "writes" .}}{{if .SkipLocked}}, LATERAL (SELECT 1 FROM signer f WHERE f.signer = {{.Name}} FOR NO KEY UPDATE SKIP LOCKED) free{{end}}
-    WHERE o + 0 = o AND {{.W.kind}} = 1 AND s.signer = {{.Name}}
+    WHERE o + 0 = o{{if .IDs}} AND {{.W.kind}} = 1{{end}} AND s.signer = {{.Name}}
         AND s.version = {{.W.version}}
         AND {{template "in time" .}}
         AND {{template "mine" .}}
@@ -176,8 +176,8 @@ shipped AS (
 {{- end}}
 
 SELECT c.now, mine.beliefs,
-    (SELECT array_agg({{.X.ord}}) FROM written x),
-    {{if .IDs}}(SELECT array_agg({{.X.ord}}) FROM checked x){{else}}NULL::bigint[]{{end}}
+    (SELECT array_agg(x.o) FROM written x),
+    {{if .IDs}}(SELECT array_agg(x.o) FROM checked x){{else}}NULL::int[]{{end}}
 {{- if .Ships}},
     (SELECT array_agg(shard_id) FROM shipped),
     (SELECT array_agg(shard_id) FROM shipped WHERE whole)

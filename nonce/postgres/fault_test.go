@@ -112,7 +112,7 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 		outcome nonce.Outcome
 		changes string // version, token and counter when it did happen
 	}{
-		"commit": {"stmtcache", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
+		"commit": {"noncegate_commit", func(s nonce.Store, h lease.Holder, w nonce.Write) error {
 			_, err := s.Commit(ctx, h, []nonce.Write{next(w)})
 			return err
 		}, nonce.Unknown, "(3,1,2)"},

@@ -59,7 +59,6 @@ func (s *Store) identify(conn *pgx.Conn, identity, databaseID string) {
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
 	s.identity, s.databaseID = identity, databaseID
-	teachBigints(conn)
 	conn.PgConn().CustomData()[generationKey] = s.generation.Load()
 }
 

@@ -181,7 +181,7 @@ func (s *Store) lockedWrite(ctx context.Context, conn *pgxpool.Conn, need nonce.
 		return nonce.Committed{}, err
 	}
 	w.Term = lease.ShardTerm{Shard: shard}
-	out, err := s.commit(ctx, conn, formBasic, "", 0, nonce.Shipment{Writes: []nonce.Write{w}})
+	out, err := s.commit(ctx, conn, formBasic, lease.Holder{}, nonce.Shipment{Writes: []nonce.Write{w}})
 	if err != nil {
 		return nonce.Committed{}, nothingCommitted("write", err)
 	}

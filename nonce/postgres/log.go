@@ -48,23 +48,24 @@ UPDATE gateway_engine SET change = change + 1, performance = $2, degraded = $3, 
 
 // ship packs the shards of a shipment. It comes after the writes, whose shards are known then.
 func (p *packed) ship(shards []nonce.ShippedShard) {
-	p.form |= formIDs | formAll | formShips
 	for i := range shards {
 		p.place(shards[i].Term.Shard)
 	}
 	n := len(shipNumbers)
-	p.ships = make([]int64, n*len(p.shards))
+	ships := make([]int64, n*len(p.shards))
 	for i := range shards {
 		s := &shards[i]
-		at := p.ships[n*(p.place(s.Term.Shard)-1):]
+		at := ships[n*(p.place(s.Term.Shard)-1):]
 		at[0], at[1] = belief(s.Term), s.Head
 		if s.Off {
 			at[2] = 1
 		}
 	}
 	for _, place := range p.places {
-		p.ships[n*(place-1)+3]++
+		ships[n*(place-1)+3]++
 	}
+	p.ships = noBigints(p.ships)
+	p.ships.add(ships...)
 }
 
 // Reserve implements nonce.LogStore.

@@ -233,7 +233,7 @@ func (c *session) putSigner(ctx context.Context, w *nonce.Write, row *stored, to
 func (c *session) putRest(ctx context.Context, w *nonce.Write, id, now int64) error {
 	for i := range w.History {
 		p := &w.History[i]
-		n, err := c.exec(ctx, sqlPutPast, id, p.Nonce, p.Attempt, int64(p.Holder), append([]byte{}, nonce.JoinHashes(p.TxHash, p.Replaced)...), p.Reason, now, p.Again)
+		n, err := c.exec(ctx, sqlPutPast, id, p.Nonce, p.Attempt, int64(p.Holder), nonce.AppendHashes([]byte{}, p.TxHash, p.Replaced), p.Reason, now, p.Again)
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%w: nonce %d of %s was consumed with a higher attempt than %d", nonce.ErrInvariant, p.Nonce, w.Name, p.Attempt)
 		}

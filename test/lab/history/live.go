@@ -16,7 +16,7 @@ func (s *StoredSigner) Lives(live []byte) error {
 	for i := range entries {
 		e := entries[i].Row()
 		row := Row{Nonce: e.Nonce, Status: Released, Attempt: e.Attempt, Reason: e.Reason}
-		row.Recorded(gateway.JoinHashes(e.TxHash, e.Replaced))
+		row.Recorded(gateway.AppendHashes(nil, e.TxHash, e.Replaced))
 		if e.Status == gateway.Held {
 			row.Status, row.HeldUntil = Held, e.HeldUntil.UnixMilli()
 			s.Held++
