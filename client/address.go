@@ -1,9 +1,9 @@
 package client
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -44,11 +44,10 @@ func (cfg *Config) authorize(user *url.Userinfo) error {
 	if key == "" {
 		return errors.New("client: a user in a URL must be NAME:KEY, with an API key; the name may be any")
 	}
-	cfg.Header = cfg.Header.Clone()
-	if cfg.Header == nil {
-		cfg.Header = http.Header{}
-	}
-	cfg.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+key)))
+	request := http.Request{Header: http.Header{}}
+	maps.Copy(request.Header, cfg.Header)
+	request.SetBasicAuth(user.Username(), key)
+	cfg.Header = request.Header
 	return nil
 }
 

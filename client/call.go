@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,12 +32,12 @@ type op struct {
 	sub       rpcconn.Sub // what it opens a subscription for, or nil
 
 	owner    string // where not_owner sent this call
-	hint     string // where unavailable says the owner is; see owners.try
+	hint     *line  // to where unavailable says the owner is; see owners.try
 	followed bool   // it was sent there at once, which happens once a call
 }
 
 // do makes tries until one is answered, or none is allowed any more.
-func (c *Client) do(ctx context.Context, o *op) (answer, error) {
+func (c *Client) do(ctx context.Context, o *op) (rpcconn.Answer, error) {
 	if c.cfg.MaxElapsed > 0 && !o.patient {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.cfg.MaxElapsed, errElapsed)
@@ -50,54 +51,42 @@ func (c *Client) do(ctx context.Context, o *op) (answer, error) {
 			return a, nil
 		}
 		if !h.add(err) {
-			return answer{}, h.end(nil)
+			return a, h.end(nil)
 		}
 		wait := c.react(o, via, err)
 		if wait >= 0 {
 			wait = max(wait, pace.NextBackOff())
 		}
 		if err := c.pause(ctx, wait); err != nil {
-			return answer{}, h.end(err)
+			return a, h.end(err)
 		}
 		c.cfg.Logger.Debug("trying again", "method", o.method, "reason", reasonOf(err), "error", err)
 	}
 }
 
-// try sends the call once, over the connection it returns.
-func (c *Client) try(ctx context.Context, o *op) (answer, *rpcconn.Conn, error) {
+// try sends the call once, over the connection it returns. An error that is neither a
+// *NotSentError nor a *refusal says that the call was sent, or may have been, and no answer came.
+func (c *Client) try(ctx context.Context, o *op) (rpcconn.Answer, *rpcconn.Conn, error) {
 	via, err := c.pick(ctx, o)
 	if err != nil {
-		return answer{}, nil, &NotSentError{Err: err}
+		return rpcconn.Answer{}, nil, &NotSentError{Err: err}
 	}
-	a, err := o.roundTrip(ctx, via)
-	return a, via, err
-}
-
-// answer is the result of a call that was answered.
-type answer struct {
-	result wire.Raw
-	sentAt time.Time // of the try that was answered
-}
-
-// roundTrip makes the call over a connection. The error is a *refusal, a *lostError or a
-// *NotSentError.
-func (o *op) roundTrip(ctx context.Context, via *rpcconn.Conn) (answer, error) {
 	a, err := via.Do(ctx, o.sub, rpcconn.Call{Method: o.method, Params: o.params})
-	if n, ok := errors.AsType[*rpcconn.NotSentError](err); ok {
-		return answer{}, &NotSentError{Err: n.Err, again: n.Again}
+	if _, unsent := errors.AsType[*NotSentError](err); unsent {
+		return a, via, err
+	}
+	if err == nil && a.Messages[0].Failed() {
+		refused := &refusal{new(wire.Error)}
+		if err = wire.Unmarshal(a.Messages[0].Error, refused.wireError); err == nil {
+			refused.Data = cmp.Or(refused.Data, new(wire.ErrorData))
+			return a, via, refused
+		}
+		err = fmt.Errorf("refusal: %w", err)
 	}
 	if err != nil {
-		return answer{}, &lostError{err}
+		err = fmt.Errorf("no answer: %w", err)
 	}
-	m := &a.Messages[0]
-	if !m.Failed() {
-		return answer{m.Result, a.SentAt}, nil
-	}
-	refused := new(wire.Error)
-	if err := wire.Unmarshal(m.Error, refused); err != nil {
-		return answer{}, &lostError{fmt.Errorf("refusal: %w", err)}
-	}
-	return answer{}, &refusal{refused}
+	return a, via, err
 }
 
 // pick returns the connection to the owner of the call's signer where one is
@@ -108,7 +97,7 @@ func (c *Client) pick(ctx context.Context, o *op) (*rpcconn.Conn, error) {
 		if via := c.owners.reach(ctx, url); via != nil {
 			return via, nil
 		}
-		c.owners.forget(o)
+		c.owners.send(o, "")
 	}
 	if c.ctx.Err() != nil { // the connection may not know yet
 		return nil, ErrClosed
@@ -126,21 +115,22 @@ func (c *Client) react(o *op, via *rpcconn.Conn, err error) time.Duration {
 	if !ok {
 		return 0
 	}
-	switch r.wire.Code {
+	switch r.Code {
 	case wire.CodeDraining:
 		via.Leave()
-		c.owners.forget(o)
+		c.owners.leave(via)
+		c.owners.send(o, "")
 	case wire.CodeUnavailable:
 		if !r.outcomeUnknown() {
-			c.owners.try(o, r.wire.Data)
+			c.owners.try(o, r.Data)
 		}
 	case wire.CodeNotOwner:
-		if c.owners.learn(o, r.wire.Data) && !o.followed {
+		if c.owners.learn(o, r.Data) && !o.followed {
 			o.followed = true
 			return atOnce
 		}
 	}
-	after := r.retryAfter()
+	after := time.Duration(r.Data.RetryAfterMs) * time.Millisecond
 	// All who were refused together shall not come back together.
 	return after + rand.N(after/4+1) // #nosec G404 -- spreads what comes together; nobody gains by guessing it
 }
@@ -182,7 +172,7 @@ func (h *history) add(err error) bool {
 	last := h.last
 	h.last = err
 	if n, ok := errors.AsType[*NotSentError](err); ok {
-		return n.again || (h.unknown != nil || h.op.patient) && errors.Is(err, ErrQueueFull)
+		return n.Again || (h.unknown != nil || h.op.patient) && errors.Is(err, ErrQueueFull)
 	}
 	r, ok := errors.AsType[*refusal](err)
 	if ok && !r.outcomeUnknown() {
@@ -197,11 +187,11 @@ func (h *history) add(err error) bool {
 // passes reports whether a refusal, by which nothing happened, may be another
 // answer the next time.
 func (h *history) passes(r *refusal) bool {
-	switch r.wire.Code {
+	switch r.Code {
 	case wire.CodeServerBusy, wire.CodeFenced, wire.CodeNotOwner, wire.CodeUnavailable, wire.CodeDraining:
 		return true
 	case wire.CodeHoldLimit: // the window moves on with the chain; room among the holds is up to their holders
-		return errors.Is(r, ErrWindow) && r.retryAfter() > 0
+		return errors.Is(r, ErrWindow) && r.Data.RetryAfterMs > 0
 	case wire.CodeDuplicateSubmit:
 		return h.unknown != nil // it may be the lost try of this call that runs
 	}

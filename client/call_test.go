@@ -11,7 +11,7 @@ import (
 func TestRefusalsThatStayAreReturnedAtOnce(t *testing.T) {
 	for _, sentinel := range refusals {
 		number := int(sentinel.(code))
-		if (&history{}).passes(&refusal{&wire.Error{Code: number}}) {
+		if (&history{}).passes(&refusal{wire.Errorf(number, "")}) {
 			continue
 		}
 		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {

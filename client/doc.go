@@ -4,8 +4,7 @@
 //
 // # Outcomes
 //
-// A write happened, did not happen, or nobody knows. The error of a call always
-// says which of the three it was:
+// The error of a call always says whether a write happened:
 //
 //	error of the call                 the write
 //	nil                               happened
@@ -15,20 +14,18 @@
 //	*NotSentError, any other          did not happen, nothing left this process
 //
 // Look for *UnknownOutcomeError first. It never matches a refusal that was told
-// to a later try, because such a refusal settles nothing: the first try may
-// still land. Only an answer or a conflict to the same request id does, so that
-// an allocation with an unknown outcome is settled by Allocate with the
-// RequestID of the error, here or in another process.
+// to a later try: the first try may still land. Only an answer or a conflict to the same
+// request id settles it, as Allocate with the RequestID of the error gets one, here or in
+// another process.
 //
 // # What is repeated
 //
 // Refusals that pass (server_busy, fenced, not_owner, unavailable, draining, and
 // hold_limit for a window, which moves on with the chain) and lost connections are
-// tried again with the same request id, after a jittered backoff that is never shorter than retryAfterMs, until the context or
-// Config.MaxElapsed ends. Allocate makes a request id when it is given none.
-// Marks, extensions and floors are answered the same when they are repeated; reads change
-// nothing. Any other call without a request id is repeated only while it is certain
-// that nothing happened.
+// tried again with the same request id, after a jittered backoff that is never shorter
+// than retryAfterMs, until the context or Config.MaxElapsed ends. Any call without a request
+// id but reads, marks, extensions and floors is repeated only while it is certain that
+// nothing happened; Allocate makes a request id when it is given none.
 //
 // # What it does not promise
 //
@@ -39,6 +36,5 @@
 // # Goroutines
 //
 // Each connection has one that reads and one that writes. One more keeps the
-// connection up, one watches each owner's connection that a refusal led to, and
-// one renews each subscription. All belong to the Client; Close ends them and waits.
+// connection up, and one renews each subscription. Close ends them and waits.
 package client

@@ -69,7 +69,6 @@ func (c code) Error() string { return wire.Reason(int(c)) }
 // UnknownOutcomeError says that a write was sent and nobody knows what became
 // of it. It is not a refusal: the write may have happened or may happen yet.
 type UnknownOutcomeError struct {
-	// Method is the method that was called.
 	Method string
 	// RequestID settles the outcome: the same call with this id is answered as
 	// the first was, or as a conflict. Empty when there was none; marks and
@@ -99,20 +98,10 @@ func (e *UnknownOutcomeError) Error() string {
 // Unwrap returns what made the outcome unknown.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// NotSentError says that the call was never sent, so that nothing happened. Err
+// NotSentError says that the call was never sent, so that nothing happened. Its Err
 // says why: ErrQueueFull, ErrClosed, ErrTooLarge, a *CloseError, a *DialError,
 // an error of the context.
-type NotSentError struct {
-	Err error
-
-	again bool // another try may be more lucky
-}
-
-// Error implements error.
-func (e *NotSentError) Error() string { return "not sent: " + e.Err.Error() }
-
-// Unwrap returns why it was not sent.
-func (e *NotSentError) Unwrap() error { return e.Err }
+type NotSentError = rpcconn.NotSentError
 
 // CloseError says with which code and words the gateway closed the connection.
 // It matches ErrConnectionLost.
@@ -129,6 +118,10 @@ func (e *CloseError) Error() string {
 // Is reports whether target is ErrConnectionLost.
 func (e *CloseError) Is(target error) bool { return target == ErrConnectionLost }
 
+// Final reports whether the gateway forbids to come back. The client obeys: all
+// calls of it fail from then on.
+func (e *CloseError) Final() bool { return e.Code >= 4500 }
+
 // lost is the error of a connection that ended by err.
 func lost(err error) error {
 	if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code != websocket.CloseAbnormalClosure {
@@ -143,20 +136,12 @@ func final(err error) bool {
 	return ok && ce.Final()
 }
 
-// Final reports whether the gateway forbids to come back. The client obeys: all
-// calls of it fail from then on.
-func (e *CloseError) Final() bool { return e.Code >= 4500 }
-
 // DialError says why a connection could not be opened.
 type DialError struct {
-	URL string
-	// Status is the HTTP status that came instead of an upgrade, 0 for none.
-	Status int
-	// Reason is the sentence that came with the status, such as why the credential was
-	// not taken.
-	Reason string
-	// RetryAfter is how long the gateway asked to stay away, 0 when it did not.
-	RetryAfter time.Duration
+	URL        string
+	Status     int           // of HTTP, that came instead of an upgrade; 0: none
+	Reason     string        // the sentence with it, such as why the credential was not taken
+	RetryAfter time.Duration // how long the gateway asked to stay away; 0: it did not
 	Err        error
 }
 
@@ -174,28 +159,21 @@ func notDialled(url string, err error) error {
 	return e
 }
 
-// refusal is an error of the gateway. It matches the sentinel of its code.
-type refusal struct{ wire *wire.Error }
+// refusal is an error of the gateway, with Data. It matches the sentinel of its code.
+type refusal struct{ *wireError }
 
-func (r *refusal) Error() string { return r.wire.Error() }
-func (r *refusal) Unwrap() error { return r.wire }
+type wireError = wire.Error
+
+func (r *refusal) Unwrap() error { return r.wireError }
 
 func (r *refusal) Is(target error) bool {
-	return target == code(r.wire.Code) || target == ErrWindow && r.wire.Data != nil && r.wire.Data.Cause == wire.CauseWindow
+	return target == code(r.Code) || target == ErrWindow && r.Data.Cause == wire.CauseWindow
 }
 
 // outcomeUnknown reports whether the gateway itself does not know. Unavailable
 // means that nothing happened only where it says so.
 func (r *refusal) outcomeUnknown() bool {
-	return r.wire.Code == wire.CodeUnavailable &&
-		(r.wire.Data == nil || r.wire.Data.Outcome != wire.OutcomeNone)
-}
-
-func (r *refusal) retryAfter() time.Duration {
-	if r.wire.Data == nil {
-		return 0
-	}
-	return time.Duration(r.wire.Data.RetryAfterMs) * time.Millisecond
+	return r.Code == wire.CodeUnavailable && r.Data.Outcome != wire.OutcomeNone
 }
 
 // reasonOf is the error of a try in a word or two: the gateway's reason of a refusal,
@@ -205,16 +183,10 @@ func reasonOf(err error) string {
 		if r.outcomeUnknown() {
 			return ErrUnavailable.Error() + " " + wire.OutcomeUnknown
 		}
-		return cmp.Or(wire.Reason(r.wire.Code), "unknown code")
+		return cmp.Or(wire.Reason(r.Code), "unknown code")
 	}
 	if _, ok := errors.AsType[*NotSentError](err); ok {
 		return "not sent"
 	}
 	return "no answer"
 }
-
-// lostError: the call was sent, or may have been, and no answer came.
-type lostError struct{ err error }
-
-func (e *lostError) Error() string { return "no answer: " + e.err.Error() }
-func (e *lostError) Unwrap() error { return e.err }

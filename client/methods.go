@@ -65,17 +65,14 @@ func (a *Allocation) Holds() []Hold {
 
 // Allocate takes the lowest free nonces of a signer. After an
 // UnknownOutcomeError, call it again with the RequestID of the error.
-func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
-	r.RequestID = c.requestID(r.RequestID)
-	params := wire.AllocateParams{
-		Signer: r.Signer, Count: int64(r.Count), RequestID: r.RequestID,
+func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (a Allocation, err error) {
+	a.RequestID = c.requestID(r.RequestID)
+	sentAt, err := c.handOut(ctx, wire.MethodAllocate, r.Signer, a.RequestID, &wire.AllocateParams{
+		Signer: r.Signer, Count: int64(r.Count), RequestID: a.RequestID,
 		HoldMs: r.Hold.Milliseconds(), Guard: r.Guard, RecordFirst: r.RecordFirst,
-	}
-	result, a, err := ask[wire.AllocateResult](ctx, c, handOut(wire.MethodAllocate, r.Signer, r.RequestID, &params))
-	if err != nil {
-		return Allocation{}, err
-	}
-	return Allocation{AllocateResult: result, RequestID: r.RequestID, Deadline: a.deadline(result.HoldMs)}, nil
+	}, &a.AllocateResult)
+	a.Deadline = deadline(sentAt, a.HoldMs)
+	return a, err
 }
 
 // requestID is the one given, or a new one.
@@ -86,18 +83,18 @@ func (c *Client) requestID(given string) string {
 	return given
 }
 
-// handOut is a call that takes nonces, which only a request id allows to repeat.
-func handOut(method, signer, requestID string, params any) *op {
+// handOut makes a call that takes nonces, which only a request id allows to repeat.
+func (c *Client) handOut(ctx context.Context, method, signer, requestID string, params, result any) (sentAt time.Time, err error) {
 	o := &op{method: method, params: params, signer: signer, requestID: requestID}
 	if requestID != "" {
 		o.repeat = repeatSafe
 	}
-	return o
+	return c.ask(ctx, o, result)
 }
 
 // deadline is when a hold ends, at the earliest, that was said to last for holdMs.
-func (a answer) deadline(holdMs int64) time.Time {
-	return a.sentAt.Add(time.Duration(holdMs) * time.Millisecond)
+func deadline(sentAt time.Time, holdMs int64) time.Time {
+	return sentAt.Add(time.Duration(holdMs) * time.Millisecond)
 }
 
 // MarkOption changes one mark.
@@ -159,14 +156,11 @@ type Extension struct {
 
 // Extend gives a hold that runs a new deadline: hold from now on, in whole
 // milliseconds, which may also be sooner than the old one.
-func (c *Client) Extend(ctx context.Context, h Hold, hold time.Duration) (Extension, error) {
+func (c *Client) Extend(ctx context.Context, h Hold, hold time.Duration) (e Extension, err error) {
 	params := wire.ExtendParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, HoldMs: hold.Milliseconds()}
-	o := op{method: wire.MethodExtend, params: &params, signer: h.Signer, repeat: repeatSafe}
-	result, a, err := ask[wire.ExtendResult](ctx, c, &o)
-	if err != nil {
-		return Extension{}, err
-	}
-	return Extension{ExtendResult: result, Deadline: a.deadline(result.HoldMs)}, nil
+	sentAt, err := c.ask(ctx, &op{method: wire.MethodExtend, params: &params, signer: h.Signer, repeat: repeatSafe}, &e.ExtendResult)
+	e.Deadline = deadline(sentAt, e.HoldMs)
+	return e, err
 }
 
 // RepairRequest asks for the nonce of a signer that blocks those above it.
@@ -196,14 +190,12 @@ func (r *Repair) Hold() Hold { return Hold{r.Signer, r.Nonce, r.Attempt} }
 // Repair hands out a nonce whatever its state is, so that its transaction can be
 // replaced or cancelled; marks of its holder before are refused from then on. After an
 // UnknownOutcomeError, call it again with the RequestID of the error.
-func (c *Client) Repair(ctx context.Context, r RepairRequest) (Repair, error) {
-	r.RequestID = c.requestID(r.RequestID)
-	params := wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds(), RequestID: r.RequestID}
-	result, a, err := ask[wire.RepairResult](ctx, c, handOut(wire.MethodRepair, r.Signer, r.RequestID, &params))
-	if err != nil {
-		return Repair{}, err
-	}
-	return Repair{RepairResult: result, RequestID: r.RequestID, Deadline: a.deadline(result.HoldMs)}, nil
+func (c *Client) Repair(ctx context.Context, r RepairRequest) (a Repair, err error) {
+	a.RequestID = c.requestID(r.RequestID)
+	sentAt, err := c.handOut(ctx, wire.MethodRepair, r.Signer, a.RequestID,
+		&wire.RepairParams{Signer: r.Signer, Nonce: r.Nonce, HoldMs: r.Hold.Milliseconds(), RequestID: a.RequestID}, &a.RepairResult)
+	a.Deadline = deadline(sentAt, a.HoldMs)
+	return a, err
 }
 
 // SetFloor raises the lowest nonce of a signer that may be handed out; it never
@@ -248,40 +240,33 @@ func (c *Client) Call(ctx context.Context, method string, params, result any) er
 	case wire.MethodSubscribe, wire.MethodEthSubscribe:
 		return fmt.Errorf("%s: use Subscribe", method)
 	}
-	a, err := c.do(ctx, &o)
-	if err != nil || result == nil {
-		return err
-	}
-	return o.decode(a, result)
+	_, err := c.ask(ctx, &o, result)
+	return err
 }
 
-func write[T any](ctx context.Context, c *Client, method, signer string, params any) (T, error) {
-	result, _, err := ask[T](ctx, c, &op{method: method, params: params, signer: signer, repeat: repeatSafe})
+func write[T any](ctx context.Context, c *Client, method, signer string, params any) (result T, err error) {
+	_, err = c.ask(ctx, &op{method: method, params: params, signer: signer, repeat: repeatSafe}, &result)
 	return result, err
 }
 
-func read[T any](ctx context.Context, c *Client, method, signer string, params any) (T, error) {
-	result, _, err := ask[T](ctx, c, &op{method: method, params: params, signer: signer, repeat: repeatRead})
+func read[T any](ctx context.Context, c *Client, method, signer string, params any) (result T, err error) {
+	_, err = c.ask(ctx, &op{method: method, params: params, signer: signer, repeat: repeatRead}, &result)
 	return result, err
 }
 
-func ask[T any](ctx context.Context, c *Client, o *op) (result T, a answer, err error) {
-	if a, err = c.do(ctx, o); err == nil {
-		err = o.decode(a, &result)
-	}
-	return result, a, err
-}
-
-// decode reads the result of a call that was answered. A write whose result
+// ask makes a call and reads its result, nil: which does not matter. A write whose result
 // cannot be read has happened, and nobody can say how.
-func (o *op) decode(a answer, result any) error {
-	err := wire.Unmarshal(a.result, result)
-	if err == nil {
-		return nil
+func (c *Client) ask(ctx context.Context, o *op, result any) (sentAt time.Time, err error) {
+	a, err := c.do(ctx, o)
+	if err != nil || result == nil {
+		return a.SentAt, err
 	}
-	err = fmt.Errorf("result: %w", err)
-	if o.repeat == repeatRead {
-		return fmt.Errorf("%s: %w", o.method, err)
+	err = wire.Unmarshal(a.Messages[0].Result, result)
+	switch {
+	case err == nil:
+		return a.SentAt, nil
+	case o.repeat == repeatRead:
+		return a.SentAt, fmt.Errorf("%s: result: %w", o.method, err)
 	}
-	return &UnknownOutcomeError{Method: o.method, RequestID: o.requestID, Err: err}
+	return a.SentAt, &UnknownOutcomeError{Method: o.method, RequestID: o.requestID, Err: fmt.Errorf("result: %w", err)}
 }

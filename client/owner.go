@@ -16,9 +16,8 @@ import (
 const maxRoutes = 4096
 
 // owners are the gateways beyond the main connection's that not_owner led to, or
-// unavailable where the gateway does not reach the owner.
-// Their connections are opened when a call needs them and are not kept up: when
-// one is lost, the next call opens it again or goes to the main connection.
+// unavailable where the gateway does not reach the owner. Their connections are opened when
+// a call needs them, and not kept up.
 type owners struct {
 	c      *Client
 	secure bool
@@ -31,29 +30,25 @@ type owners struct {
 
 // line is one owner's connection, from the first dial to its end.
 type line struct {
+	url   string
 	ready chan struct{} // closed when the dial has ended
 	conn  *rpcconn.Conn // set before ready is closed; nil when the dial failed
 }
 
 func newOwners(c *Client) *owners {
-	routes, _ := lru.New[string, string](maxRoutes) // fails for a size below 1
+	routes, _ := lru.New[string, string](maxRoutes) // never fails
 	return &owners{c: c, secure: c.cfg.secure(), routes: routes, lines: make(map[string]*line)}
 }
 
 // learn takes in what not_owner said, and reports whether it can be followed.
 func (w *owners) learn(o *op, said *wire.ErrorData) bool {
-	url := w.named(said)
-	if url == "" {
-		w.forget(o)
-		return false
-	}
-	w.remember(o, url)
-	return true
+	w.send(o, w.named(said))
+	return o.owner != ""
 }
 
 // named is the owner's URL in a refusal, "" where there is none that may be followed.
 func (w *owners) named(said *wire.ErrorData) string {
-	if said == nil || said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
+	if said.OwnerURL == "" || w.c.cfg.OwnerConnections < 0 {
 		return ""
 	}
 	url, err := ownerURL(said.OwnerURL)
@@ -67,23 +62,17 @@ func (w *owners) named(said *wire.ErrorData) string {
 // does not reach, beside the call: the owner is likely dead, and the call must not
 // wait for that. When the connection is there, the next try goes to it.
 func (w *owners) try(o *op, said *wire.ErrorData) {
-	if o.hint = w.named(said); o.hint != "" {
-		w.line(o.hint)
+	if url := w.named(said); url != "" {
+		o.hint = w.line(url)
 	}
 }
 
 // take makes the way that was tried the call's, if it is open by now.
 func (w *owners) take(o *op) {
-	if o.hint == "" {
-		return
+	if o.hint.live() != nil {
+		w.send(o, o.hint.url)
 	}
-	w.mu.Lock()
-	l := w.lines[o.hint]
-	w.mu.Unlock()
-	if l.live() != nil {
-		w.remember(o, o.hint)
-	}
-	o.hint = ""
+	o.hint = nil
 }
 
 // live is the connection if it is there by now, else nil.
@@ -101,10 +90,13 @@ func (l *line) live() *rpcconn.Conn {
 	return nil
 }
 
-// remember sends the call, and later ones for its signer, to url.
-func (w *owners) remember(o *op, url string) {
+// send has the call, and later ones for its signer, go to url; "": to the main connection.
+func (w *owners) send(o *op, url string) {
 	o.owner = url
-	if o.signer != "" {
+	switch {
+	case url == "":
+		w.routes.Remove(o.signer)
+	case o.signer != "":
 		w.routes.Add(o.signer, url)
 	}
 }
@@ -116,12 +108,6 @@ func (w *owners) route(o *op) string {
 	}
 	url, _ := w.routes.Get(o.signer)
 	return url
-}
-
-// forget sends the call and later ones for its signer to the main connection.
-func (w *owners) forget(o *op) {
-	o.owner = ""
-	w.routes.Remove(o.signer)
 }
 
 // reach returns a live connection to url, dialling when there is none, or nil
@@ -148,59 +134,53 @@ func (w *owners) line(url string) *line {
 	if l := w.lines[url]; l != nil {
 		return l
 	}
-	if len(w.lines) >= w.c.cfg.OwnerConnections && !w.evictLocked() {
+	unused := func(l *line) bool { conn := l.live(); return conn != nil && conn.Idle() }
+	if len(w.lines) >= w.c.cfg.OwnerConnections && !w.dropLocked(unused) {
 		return nil
 	}
-	l := &line{ready: make(chan struct{})}
-	if !w.c.spawn(func() { w.serve(url, l) }) {
+	l := &line{url: url, ready: make(chan struct{})}
+	if !w.c.spawn(func() { w.serve(l) }) {
 		return nil
 	}
 	w.lines[url] = l
 	return l
 }
 
-// evictLocked ends a line that no call uses.
-func (w *owners) evictLocked() bool {
+// serve is a line's goroutine: it dials, runs the connection, and clears up when that has
+// ended. A line that was told not to come back stays, dead, so that no call does.
+func (w *owners) serve(l *line) {
+	conn, err := w.c.rpc.Dial(w.c.ctx, l.url)
+	if err == nil {
+		l.conn = conn
+	} else {
+		w.c.cfg.Logger.Info("owner not reached", "url", l.url, "error", err)
+	}
+	close(l.ready)
+	if err == nil && final(conn.Run(w.c.ctx, ErrClosed)) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropLocked(func(of *line) bool { return of == l })
+}
+
+// leave lets the calls of an owner's connection end, and opens another for the next one.
+func (w *owners) leave(conn *rpcconn.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropLocked(func(l *line) bool { return l.live() == conn })
+}
+
+// dropLocked forgets one of the lines that are meant, and lets the calls of its connection end.
+func (w *owners) dropLocked(meant func(*line) bool) bool {
 	for url, l := range w.lines {
-		if conn := l.live(); conn != nil && conn.Idle() {
+		if meant(l) {
 			delete(w.lines, url)
-			conn.Leave()
+			if conn := l.live(); conn != nil {
+				w.c.spawn(conn.Retire) // else it is closed at once
+			}
 			return true
 		}
 	}
 	return false
-}
-
-// serve is a line's goroutine: it dials, runs the connection, and clears up when that has
-// ended or is to be left. A line that was told not to come back stays, dead, so that
-// nobody does.
-func (w *owners) serve(url string, l *line) {
-	conn, err := w.c.rpc.Dial(w.c.ctx, url)
-	if err != nil {
-		w.c.cfg.Logger.Info("owner not reached", "url", url, "error", err)
-		close(l.ready)
-		w.drop(url, l)
-		return
-	}
-	l.conn = conn
-	close(l.ready)
-	w.c.spawn(func() { // else it is closed at once
-		select {
-		case <-conn.Leaving():
-			w.drop(url, l)
-			conn.Retire()
-		case <-conn.Dead():
-		}
-	})
-	if !final(conn.Run(w.c.ctx, ErrClosed)) {
-		w.drop(url, l)
-	}
-}
-
-func (w *owners) drop(url string, l *line) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.lines[url] == l {
-		delete(w.lines, url)
-	}
 }

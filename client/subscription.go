@@ -25,7 +25,7 @@ type Event struct {
 // is closed, or the gateway refuses it. It is renewed on each new connection.
 type Subscription struct {
 	c      *Client
-	params subscribeParams
+	params []any           // "events" and, where some are named, {"signers": …}
 	ctx    context.Context // ends with Close, or the client
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
@@ -41,17 +41,12 @@ type Subscription struct {
 	err    error
 }
 
-// subscribeParams are ["events"] or ["events", {"signers": …}].
-type subscribeParams []any
-
 // Subscribe asks for the events of the signers given, or of all. ctx bounds only
 // the asking. The caller must read Events and call Close.
 func (c *Client) Subscribe(ctx context.Context, signers ...string) (*Subscription, error) {
 	s := &Subscription{
-		c: c, params: subscribeParams{"events"},
-		done:   make(chan struct{}),
-		lost:   make(chan struct{}, 1),
-		events: make(chan Event, c.cfg.EventBuffer),
+		c: c, params: []any{wire.TopicEvents},
+		done: make(chan struct{}), lost: make(chan struct{}, 1), events: make(chan Event, c.cfg.EventBuffer),
 	}
 	if len(signers) > 0 {
 		s.params = append(s.params, map[string][]string{"signers": signers})
@@ -106,10 +101,7 @@ func (s *Subscription) keep() {
 }
 
 func (s *Subscription) open(ctx context.Context, patient bool) error {
-	_, err := s.c.do(ctx, &op{
-		method: wire.MethodSubscribe, params: s.params,
-		repeat: repeatRead, patient: patient, sub: feed{s},
-	})
+	_, err := s.c.do(ctx, &op{method: wire.MethodSubscribe, params: s.params, repeat: repeatRead, patient: patient, sub: feed{s}})
 	return err
 }
 

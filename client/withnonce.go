@@ -15,19 +15,17 @@ import (
 // error itself may hold what is nobody's business.
 const reasonFailed = "handler_error"
 
-// NonceOptions say how WithNonce takes its nonce. The zero NonceOptions are the
-// gateway's defaults.
+// NonceOptions say how WithNonce takes its nonce; see AllocateRequest.
 type NonceOptions struct {
-	// Hold, RequestID and Guard are those of AllocateRequest. With the RequestID of a
-	// call that ended without a word, such as in a process that was killed, the same
-	// hold is found again as long as it runs: look what was sent with it before you send,
-	// and return ErrNotSent only where no call before has sent either.
-	Hold      time.Duration
+	Hold  time.Duration
+	Guard *wire.Guard
+	// With the RequestID of a call that ended without a word, such as in a process that was
+	// killed, the same hold is found again as long as it runs: look what was sent with it
+	// before you send, and return ErrNotSent only where no call before has sent either.
 	RequestID string
-	Guard     *wire.Guard
 	// RecordFirst promises that the function sends nothing before HeldNonce.Signed has
 	// returned nil. A nonce is then never lost to a crash, nor taken for free while a
-	// node has its transaction; see AllocateRequest.
+	// node has its transaction.
 	RecordFirst bool
 }
 
@@ -87,19 +85,24 @@ func (c *Client) WithNonce(ctx context.Context, signer string, o NonceOptions, f
 		return err
 	}
 	n := &HeldNonce{Allocation: a, c: c}
-	if !time.Now().Before(a.Deadline) {
+	var txHash string
+	maySend := time.Now().Before(a.Deadline)
+	if maySend {
+		txHash, err = n.use(ctx, fn)
+	} else {
 		err = fmt.Errorf("nonce %d of %s: %w", a.Nonce, a.Signer, ErrHoldEnded)
-		if o.RequestID != "" && !o.RecordFirst {
-			return err // a call before may have sent with it
-		}
-		return n.giveBack(ctx, err)
 	}
-	txHash, err := n.use(ctx, fn)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.MarkTimeout)
+	defer cancel()
+	signed, hash := n.recorded()
 	switch {
 	case err == nil:
-		return n.used(ctx, txHash)
-	case errors.Is(err, ErrNotSent), o.RecordFirst && !n.wasSigned():
-		return n.giveBack(ctx, err)
+		if _, err = c.MarkUsed(ctx, n.Hold(), cmp.Or(txHash, hash)); err != nil {
+			err = fmt.Errorf("nonce %d of %s was used: %w", n.Nonce, n.Signer, err)
+		}
+	case errors.Is(err, ErrNotSent), o.RecordFirst && !signed, !maySend && o.RequestID == "": // with one, a call before may have sent with it
+		_, failed := c.MarkRecyclable(ctx, n.Hold(), reasonFailed, func(o *markOptions) { o.unsent = signed })
+		err = errors.Join(err, failed)
 	}
 	return err
 }
@@ -112,33 +115,8 @@ func (n *HeldNonce) use(ctx context.Context, fn func(context.Context, *HeldNonce
 	return fn(ctx, n)
 }
 
-func (n *HeldNonce) wasSigned() bool {
+func (n *HeldNonce) recorded() (signed bool, hash string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.signed
-}
-
-func (n *HeldNonce) used(ctx context.Context, txHash string) error {
-	n.mu.Lock()
-	txHash = cmp.Or(txHash, n.hash)
-	n.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.cfg.MarkTimeout)
-	defer cancel()
-	if _, err := n.c.MarkUsed(ctx, n.Hold(), txHash); err != nil {
-		return fmt.Errorf("nonce %d of %s was used: %w", n.Nonce, n.Signer, err)
-	}
-	return nil
-}
-
-// giveBack returns the error for which the nonce is given back, and that of giving it
-// back.
-func (n *HeldNonce) giveBack(ctx context.Context, why error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.cfg.MarkTimeout)
-	defer cancel()
-	var options []MarkOption
-	if n.wasSigned() {
-		options = append(options, Unsent())
-	}
-	_, err := n.c.MarkRecyclable(ctx, n.Hold(), reasonFailed, options...)
-	return errors.Join(why, err)
+	return n.signed, n.hash
 }

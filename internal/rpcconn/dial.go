@@ -2,7 +2,6 @@ package rpcconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -99,9 +98,3 @@ func NewStatusError(resp *http.Response, body []byte, longest time.Duration) *St
 
 // maxText bounds StatusError.Text.
 const maxText = 4 << 10
-
-// closedBy reports whether err is a close frame.
-func closedBy(err error) bool {
-	ce, ok := errors.AsType[*websocket.CloseError](err)
-	return ok && ce.Code != websocket.CloseAbnormalClosure
-}

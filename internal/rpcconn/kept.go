@@ -156,8 +156,7 @@ func (k *Kept) set(change func()) {
 func (k *Kept) publish(c *Conn) {
 	k.set(func() {
 		k.sessions++
-		c.Session = k.sessions
-		k.cur, k.why = c, nil
+		c.Session, k.cur, k.why = k.sessions, c, nil
 	})
 }
 
@@ -225,19 +224,12 @@ type target struct {
 
 // pick returns the target whose turn it is, skipping those to stay away from, and how
 // long to wait for it when all are.
-func (t *targets) pick(now time.Time) (*target, time.Duration) {
-	best := &t.list[t.next%len(t.list)]
-	for i := range t.list {
-		cand := &t.list[(t.next+i)%len(t.list)]
-		if !cand.notBefore.After(now) {
-			best = cand
-			t.next += i
-			break
-		}
-		if cand.notBefore.Before(best.notBefore) {
-			best = cand
+func (t *targets) pick(now time.Time) (best *target, wait time.Duration) {
+	for i, at := 0, t.next; i < len(t.list); i, at = i+1, (at+1)%len(t.list) {
+		away := max(0, t.list[at].notBefore.Sub(now))
+		if best == nil || away < wait {
+			best, wait, t.next = &t.list[at], away, (at+1)%len(t.list)
 		}
 	}
-	t.next = (t.next + 1) % len(t.list)
-	return best, max(0, best.notBefore.Sub(now))
+	return best, wait
 }

@@ -2,11 +2,14 @@ package rpcconn
 
 import (
 	"context"
+	"errors"
 	"io"
 	"regexp"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"noncegate/wire"
 )
@@ -60,7 +63,8 @@ func (c *Conn) extend() {
 func (c *Conn) endOf(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.writeErr != nil && !closedBy(err) {
+	ce, ok := errors.AsType[*websocket.CloseError](err)
+	if closed := ok && ce.Code != websocket.CloseAbnormalClosure; c.writeErr != nil && !closed {
 		err = c.writeErr
 	}
 	return c.cfg.Lost(err)
@@ -76,13 +80,13 @@ func (c *Conn) next() error {
 	if err != nil {
 		return err
 	}
-	tail := &lastBytes{}
-	rest, err := io.Copy(tail, r)
+	var tail lastBytes
+	rest, err := io.Copy(&tail, r)
 	switch {
 	case err != nil:
 		return err
 	case rest > 0:
-		return c.tooLarge(data, tail.buf)
+		return c.tooLarge(data, tail)
 	}
 	return c.receive(data)
 }
@@ -109,11 +113,11 @@ func (c *Conn) tooLarge(data, tail []byte) error {
 var idOf = regexp.MustCompile(`"id"\s*:\s*(\d+)`)
 
 // lastBytes is an io.Writer that keeps the end of what is written.
-type lastBytes struct{ buf []byte }
+type lastBytes []byte
 
 func (l *lastBytes) Write(p []byte) (int, error) {
-	l.buf = append(l.buf, p[max(0, len(p)-endBytes):]...)
-	l.buf = append(l.buf[:0], l.buf[max(0, len(l.buf)-endBytes):]...)
+	*l = append(*l, p[max(0, len(p)-endBytes):]...)
+	*l = (*l)[max(0, len(*l)-endBytes):]
 	return len(p), nil
 }
 
