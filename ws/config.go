@@ -33,19 +33,10 @@ type Config struct {
 	// Audit is told who did what. nil: nobody is.
 	Audit *audit.Log
 
+	// Bounds are those of the connections of /ws.
+	Bounds
 	// MaxConnections bounds the open connections; more are told 503. Required.
 	MaxConnections int
-	// MaxInflight bounds the requests of one connection that are not answered
-	// yet. It is the connection's share of MaxInflightTotal. Required.
-	MaxInflight int
-	// MaxInflightTotal bounds them over all connections. More keeps more memory
-	// in use under overload; fewer refuses bursts that would have been served.
-	// Below the encode pool's queue a refusal finds a slot there at once; above,
-	// it waits for one, and its connection is not read meanwhile. Required.
-	MaxInflightTotal int
-	// MaxMessageBytes bounds one frame's payload; a larger one closes the
-	// connection with 1009. Required.
-	MaxMessageBytes int64
 	// MaxReceiveBytes bounds the messages above 8 KiB of all clients that are being received,
 	// or, of a Room, are not answered yet. With authentication principals have equal parts of
 	// three quarters of it. More messages wait unread, also those of a principal that has its
@@ -123,14 +114,6 @@ func (c *Config) validate() error {
 	switch {
 	case c.MaxConnections < 1, c.MaxBatch < 1, c.MaxSubscriptions < 1, c.MaxInflight < 1:
 		return errors.New("max connections, in-flight requests, batch and subscriptions must be at least 1")
-	case c.MaxInflightTotal < c.MaxInflight:
-		return fmt.Errorf("%d requests in flight in all are fewer than the %d of one connection", c.MaxInflightTotal, c.MaxInflight)
-	case c.MaxBatch > c.MaxInflight:
-		return fmt.Errorf("a batch of %d could never be admitted with %d requests in flight on a connection", c.MaxBatch, c.MaxInflight)
-	case c.MaxMessageBytes < 1024:
-		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
-	case c.MaxReceiveBytes < c.MaxMessageBytes:
-		return fmt.Errorf("%d bytes being received are fewer than the %d of one message", c.MaxReceiveBytes, c.MaxMessageBytes)
 	case c.MinHold <= 0 || c.MaxHold < c.MinHold:
 		return fmt.Errorf("the longest hold of %v must not be below the shortest of %v", c.MaxHold, c.MinHold)
 	case c.PingInterval <= 0 || c.CloseSpread < 0:
@@ -145,5 +128,5 @@ func (c *Config) validate() error {
 	case c.GuardCalls != 0 && (c.Guard == nil || c.GuardCalls < guard.MinInterval || c.GuardCalls > guard.MaxInterval):
 		return fmt.Errorf("calls guarded for %v: a guard is needed, and %v to %v", c.GuardCalls, guard.MinInterval, guard.MaxInterval)
 	}
-	return c.Writer.Validate()
+	return cmp.Or(c.Bounds.validate(c.MaxBatch, c.MaxReceiveBytes), c.Writer.Validate())
 }

@@ -26,7 +26,7 @@ const maxBadFrames = 1000
 // An idle connection holds this struct, gorilla's read buffer and read's stack.
 type conn struct {
 	srv       *Server
-	class     *class
+	room      *Room
 	ws        *websocket.Conn
 	transport *socket.Conn
 	out       *writer.Queue
@@ -222,7 +222,7 @@ func (c *conn) startAll(requests []*request) {
 	started := 0
 	defer func() {
 		for _, r := range requests[started:] {
-			r.err = errOurs()
+			r.err = ErrOurs()
 			r.conclude()
 		}
 	}()
@@ -235,7 +235,7 @@ func (c *conn) startAll(requests []*request) {
 // startBatch admits and starts an array as a whole.
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
-	if b.answerBytes() > c.class.maxAnswer() {
+	if b.answerBytes() > c.room.maxAnswer() {
 		if c.account != nil {
 			_ = c.chargePrincipal(len(requests)-1, time.Now()) // the answer counts one
 		}

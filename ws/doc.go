@@ -35,7 +35,7 @@
 //
 //   - who it is: preauth.go (who is let in, and as whom), session.go
 //     (what a client may, and how a session ends), origin.go (pages of browsers), auditing.go
-//   - bounds: quota.go (a second, and of subscriptions), class.go (in flight)
+//   - bounds: quota.go (a second, and of subscriptions), room.go (in flight)
 //   - methods: method_NAME.go (params, right, audit, size and reply of each), errors.go,
 //     subscription.go (events)
 //   - waiting: line.go (the order of a signer's requests), sight.go (for a chain), guard.go

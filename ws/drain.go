@@ -30,9 +30,10 @@ func (s *Server) Drain(ctx context.Context) error {
 			s.endSights()
 		}
 		s.closeSome(int(math.Ceil(float64(total) * float64(left) / float64(max(s.cfg.CloseSpread, 1)))))
-		select {
-		case <-s.conns.whenEmpty():
+		if s.conns.empty() {
 			return nil
+		}
+		select {
 		case <-ctx.Done():
 			return fmt.Errorf("drain: %d connections are left, %d requests in flight: %w",
 				s.conns.len(), s.clients.inflight.Used(), context.Cause(ctx))
@@ -74,9 +75,10 @@ func (s *Server) Stop(ctx context.Context) error {
 		for _, c := range s.conns.all() {
 			c.out.Kill(errStopped)
 		}
-		select {
-		case <-s.conns.whenEmpty():
+		if s.conns.empty() {
 			return s.awaitLines(ctx)
+		}
+		select {
 		case <-ctx.Done():
 			return fmt.Errorf("stop: %d connections are left: %w", s.conns.len(), context.Cause(ctx))
 		case <-time.After(drainStep):

@@ -103,14 +103,14 @@ func TestARequestGetsInOrItsConnectionIsClosedNeverBoth(t *testing.T) {
 	for range 5000 {
 		c, _, end := g.pipeConn()
 		refused, start := make(chan *wire.Error), make(chan struct{})
-		go func() { <-start; refused <- c.class.enter(c.share, c.asker, 1, &c.srv.draining) }()
+		go func() { <-start; refused <- c.room.enter(c.share, c.asker, 1) }()
 		close(start)
 		c.closeIdle()
 		switch err := <-refused; {
 		case err == nil && c.isClosing():
 			t.Fatal("both")
 		case err == nil:
-			c.class.leave(c.share, c.asker, 1)
+			c.room.leave(c.share, c.asker, 1)
 		case !c.isClosing():
 			t.Fatal("neither")
 		case err.Code != wire.CodeDraining: // also when the close was only about to begin

@@ -13,7 +13,7 @@ import (
 // How long a client had better wait before it asks again, where waiting helps.
 // They are hints: an answer may come sooner or later.
 const (
-	retryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
+	RetryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
 	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired again
 	retryUnavailable = 500 * time.Millisecond // a store that reconnects
 	retryHoldLimit   = time.Second            // somebody has to mark, or a hold to end
@@ -62,11 +62,11 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	}
 	switch {
 	case errors.Is(err, nonce.ErrBusy):
-		return busy(wire.StageWorker)
+		return Busy(wire.StageWorker)
 	case errors.Is(err, nonce.ErrEventsBusy):
-		return busy(wire.StagePostDB)
+		return Busy(wire.StagePostDB)
 	case errors.Is(err, nonce.ErrForwardBusy):
-		return busy(wire.StageForward)
+		return Busy(wire.StageForward)
 	case errors.Is(err, nonce.ErrFenced):
 		return with(wire.Errorf(wire.CodeFenced, "%s", nonce.ErrFenced.Error()),
 			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
@@ -84,9 +84,9 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
 		return errDraining()
 	case errors.Is(err, nonce.ErrInternal):
-		return errOurs()
+		return ErrOurs()
 	}
-	return errUnknown("the gateway met an error it does not know")
+	return ErrUnknown("the gateway met an error it does not know")
 }
 
 // errPeerAway says that the node which owns the signer was not reached, in the
@@ -96,7 +96,7 @@ func errPeerAway(err error) *wire.Error {
 	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
 		why = e.Err.Error()
 		if e.Outcome == nonce.Unknown {
-			return errUnknown(clip(why))
+			return ErrUnknown(clip(why))
 		}
 	}
 	data := wire.ErrorData{Outcome: wire.OutcomeNone, RetryAfterMs: retryUnavailable.Milliseconds()}
@@ -106,19 +106,19 @@ func errPeerAway(err error) *wire.Error {
 	return with(wire.Errorf(wire.CodeUnavailable, "%s; nothing happened", clip(why)), data)
 }
 
-// errOurs says that a mistake of ours has ended what may have changed nothing.
-func errOurs() *wire.Error {
+// ErrOurs says that a mistake of ours has ended what may have changed nothing.
+func ErrOurs() *wire.Error {
 	return wire.Errorf(wire.CodeInternal, "the gateway met an error of its own; nothing was committed")
 }
 
-// errUnknown says that the work may have happened.
-func errUnknown(why string) *wire.Error {
+// ErrUnknown says that the work may have happened.
+func ErrUnknown(why string) *wire.Error {
 	return with(wire.Errorf(wire.CodeUnavailable, "%s; ask again with the same request id", why),
 		wire.ErrorData{Outcome: wire.OutcomeUnknown, RetryAfterMs: retryUnavailable.Milliseconds()})
 }
 
 // errNotEncoded stands in the place of an answer that could not be encoded.
-func errNotEncoded() *wire.Error { return errUnknown("the answer could not be encoded") }
+func errNotEncoded() *wire.Error { return ErrUnknown("the answer could not be encoded") }
 
 // conflictData is the present state a conflict is about.
 func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorData {
@@ -136,10 +136,10 @@ func conflictData(e *nonce.ConflictError, signer string, count int) wire.ErrorDa
 	return data
 }
 
-// busy says that a bounded stage is full and that nothing happened.
-func busy(stage string) *wire.Error {
+// Busy says that a bounded stage is full and that nothing happened.
+func Busy(stage string) *wire.Error {
 	return with(wire.Errorf(wire.CodeServerBusy, "stage %s is full, nothing happened; ask again", stage),
-		wire.ErrorData{Stage: stage, RetryAfterMs: retryBusy.Milliseconds()})
+		wire.ErrorData{Stage: stage, RetryAfterMs: RetryBusy.Milliseconds()})
 }
 
 // errDraining says that this node takes nothing new.

@@ -46,8 +46,8 @@ func defaults() setup {
 		Config: inprocess.Defaults(),
 		serve:  inprocess.Serve,
 		ws: Config{
-			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000,
-			MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
+			Bounds:         Bounds{MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10},
+			MaxConnections: 1000, MaxBatch: 100, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute,
 			PingInterval: time.Minute,
 			Info: func() wire.InfoResult {

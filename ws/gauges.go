@@ -26,9 +26,6 @@ func (s *Server) registerGauges(reg prometheus.Registerer) {
 	metrics.Gauges(reg, outboundGauges, s.outbound)
 }
 
-// used is the number of requests not answered yet, and their bound.
-func (k *class) used() (used, capacity int) { return k.inflight.Used(), k.inflight.Capacity() }
-
 // outboundGauges are what waits for clients to read.
 var outboundGauges = []metrics.Named{
 	{Name: "outbound_bytes", Help: "Bytes that wait for clients to read: queued, encoded or being written, over all connections."},

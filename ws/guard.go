@@ -68,7 +68,7 @@ func errLock(l *guard.Lock) *wire.Error {
 		return with(wire.Errorf(wire.CodeDuplicateSubmit, "the same submission is running or too recent; nothing happened"),
 			wire.ErrorData{RetryAfterMs: max(left, 1)})
 	case guard.Full:
-		return busy(wire.StageGuard)
+		return Busy(wire.StageGuard)
 	case guard.Gone:
 		return errDraining()
 	}

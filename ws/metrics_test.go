@@ -45,7 +45,7 @@ func TestAConnectionThatEndedIsCountedByWhatEndedItFirst(t *testing.T) {
 			c.settle()
 			end(g, c)
 			_ = c.Conn.Close() // a client that is still there is waited for
-			wait.For(t, g.srv.conns.whenEmpty(), "the end of the connection")
+			wait.Until(t, "the end of the connection", g.srv.conns.empty)
 			g.WantMetrics(map[string]float64{
 				"connections_closed_total{" + reason + "}": 1, "connections_opened_total": 1, "connections": 0,
 			})

@@ -40,14 +40,12 @@ func (t *Room) Post(w http.ResponseWriter, r *http.Request) *Posted {
 		return nil
 	}
 	g.replaces = asksReplace(r)
-	if !s.reserve(w) {
-		g.leave()
+	if !s.reserve(w, &g) {
 		return nil
 	}
-	s.met(&g)
 	s.auditPost(r, &g)
 	ctx, cancel := context.WithCancelCause(r.Context())
-	p := &Posted{Ctx: ctx, room: t, share: backpressure.NewShare(t.class.maxInflight),
+	p := &Posted{Ctx: ctx, room: t, share: backpressure.NewShare(t.bounds.MaxInflight),
 		Visitor: Visitor{identity: g, srv: s, address: r.RemoteAddr, gone: func() bool { return ctx.Err() != nil }}}
 	stop := context.AfterFunc(s.life, func() { cancel(errStopped) })
 	p.cancel = func() { stop(); cancel(nil) }
@@ -62,7 +60,7 @@ func (t *Room) Post(w http.ResponseWriter, r *http.Request) *Posted {
 // server's; the answer has a time of its own.
 func (p *Posted) read(w http.ResponseWriter, r *http.Request) bool {
 	var err error
-	p.Body, p.received, err = p.srv.receiving.body(w, r, p.asker(), p.room.class.maxMessageBytes)
+	p.Body, p.received, err = p.srv.receiving.body(w, r, p.asker(), p.room.bounds.MaxMessageBytes)
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		http.Error(w, http.StatusText(http.StatusRequestEntityTooLarge), http.StatusRequestEntityTooLarge)
 		return false
@@ -99,9 +97,9 @@ func (p *Posted) Count(n int) *wire.Error {
 
 // Enter counts all calls of the request as in flight, until Leave or Done.
 func (p *Posted) Enter(calls int) *wire.Error {
-	err := p.room.class.enter(p.share, p.asker(), calls, &p.srv.draining)
+	err := p.room.enter(p.share, p.asker(), calls)
 	if err == nil {
-		p.took = reservation{srv: p.srv, inflight: calls, class: &p.room.class, share: p.share, asker: p.asker()}
+		p.took = reservation{srv: p.srv, inflight: calls, room: p.room, share: p.share, asker: p.asker()}
 	}
 	return err
 }

@@ -2,17 +2,11 @@ package ws
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"time"
 
-	"github.com/gorilla/websocket"
-
-	"noncegate/backpressure"
 	"noncegate/internal/access"
 	"noncegate/internal/access/audit"
 	"noncegate/nonce"
-	"noncegate/nonce/fairness"
 	"noncegate/wire"
 )
 
@@ -55,94 +49,6 @@ type Feed interface {
 	Close() (missed int64) // missed are events of which the subscriber was not told
 }
 
-// RoomConfig are the bounds of a Room. All are required.
-type RoomConfig struct {
-	// MaxInflight bounds the calls of one connection, or of one request by POST, that
-	// are not answered yet; MaxInflightTotal those of all. They are slots of the
-	// Room's own: calls that wait for somebody else take none of those that answer
-	// at once. With authentication principals have equal parts of three quarters of
-	// MaxInflightTotal, and an array at least.
-	MaxInflight, MaxInflightTotal int
-	// MaxMessageBytes bounds a frame, and the body of a POST.
-	MaxMessageBytes int64
-	// MaxAnswerBytes bounds one answer; twice as much may wait for a connection.
-	MaxAnswerBytes int64
-}
-
-func (c *RoomConfig) validate(s *Config) error {
-	switch {
-	case c.MaxInflight < s.MaxBatch:
-		return fmt.Errorf("a batch of %d could never be admitted with %d requests in flight on a connection", s.MaxBatch, c.MaxInflight)
-	case c.MaxInflightTotal < c.MaxInflight:
-		return fmt.Errorf("%d requests in flight in all are fewer than the %d of one connection", c.MaxInflightTotal, c.MaxInflight)
-	case c.MaxMessageBytes < 1024:
-		return fmt.Errorf("max message bytes of %d are too few for a request, at least 1024 are needed", c.MaxMessageBytes)
-	case c.MaxAnswerBytes < int64(s.MaxBatch)*(smallReplyBytes+maxIDBytes):
-		return fmt.Errorf("%d bytes for an answer are too few, a batch of %d may need %d",
-			c.MaxAnswerBytes, s.MaxBatch, s.MaxBatch*(smallReplyBytes+maxIDBytes))
-	case s.MaxReceiveBytes < c.MaxMessageBytes:
-		return fmt.Errorf("%d bytes being received are fewer than the %d of one message", s.MaxReceiveBytes, c.MaxMessageBytes)
-	}
-	return nil
-}
-
-// Room is where a Protocol is spoken: a path of a Server, with slots of its own.
-type Room struct {
-	srv      *Server
-	protocol Protocol
-	class    class
-}
-
-// longAnswer is how many bytes a second a client should be able to read, at least, when
-// it asks for long answers: by it the patience with slow clients is measured.
-const longAnswer = 128 << 10
-
-// Room makes room for a Protocol, which must live until Stop has returned. An error names the bound
-// that is wrong.
-func (s *Server) Room(p Protocol, cfg RoomConfig) (*Room, error) {
-	if err := cfg.validate(&s.cfg); err != nil {
-		return nil, err
-	}
-	t := &Room{srv: s, protocol: p, class: s.clientClass()}
-	t.class.inflight, t.class.maxInflight = backpressure.NewGate(cfg.MaxInflightTotal), cfg.MaxInflight
-	t.class.fair = fairness.NewShares(int64(cfg.MaxInflightTotal), int64(s.cfg.MaxBatch), 0)
-	t.class.maxMessageBytes = cfg.MaxMessageBytes
-	marks := &t.class.writer.Marks
-	// A client that reads one long answer is not slow. What is promised comes on top.
-	marks.High, marks.Low = max(marks.High, cfg.MaxAnswerBytes), max(marks.Low, cfg.MaxAnswerBytes/4)
-	marks.Max = 2 * max(marks.Max, cfg.MaxAnswerBytes)
-	if marks.MaxAge > 0 {
-		marks.MaxAge += time.Duration(marks.Max/longAnswer) * time.Second
-	}
-	// Notifications have what those of the gateway's own protocol have.
-	t.class.writer.MaxNotifications = s.cfg.Writer.Marks.Max
-	t.class.writer.MaxMessages = max(t.class.writer.MaxMessages, 4*cfg.MaxInflight)
-	t.class.writer.Share = max(t.class.writer.Share, cfg.MaxInflight)
-	return t, t.class.writer.Validate()
-}
-
-// Open upgrades a request to a connection, as Server.ServeHTTP does. true: it was no POST, and is
-// answered.
-func (t *Room) Open(w http.ResponseWriter, r *http.Request) bool {
-	switch {
-	case websocket.IsWebSocketUpgrade(r):
-		t.srv.open(w, r, t)
-	case r.Method == http.MethodPost, r.Method == http.MethodOptions:
-		return false
-	case r.Method == http.MethodGet, r.Method == http.MethodHead:
-		t.srv.refusePlain(w)
-	default:
-		w.Header().Set("Allow", "GET, POST, OPTIONS")
-		http.Error(w, "POST a JSON-RPC request, or open a WebSocket", http.StatusMethodNotAllowed)
-	}
-	return true
-}
-
-// Bounds are those of the Server that concern a Protocol.
-func (t *Room) Bounds() (maxBatch int, writeTimeout time.Duration) {
-	return t.srv.cfg.MaxBatch, t.srv.cfg.Writer.WriteTimeout
-}
-
 // Go runs an admitted call in a goroutine, for which Stop waits, and answers the request: with what
 // run returns, nil for the answer of the call itself. The connection is not touched afterwards.
 func (r *request) Go(run func() *wire.Error) {
@@ -177,7 +83,7 @@ const roomTime = 10 * time.Second
 // refusal needs no more than was reserved.
 func (r *request) Grow(more int64) *wire.Error {
 	c := r.conn
-	if r.batch != nil && r.batch.took.answer+r.batch.grown.Add(more) > c.class.writer.Marks.Max {
+	if r.batch != nil && r.batch.took.answer+r.batch.grown.Add(more) > c.room.writer.Marks.Max {
 		r.batch.grown.Add(-more)
 		return wire.Errorf(wire.CodeAnswerTooLarge,
 			"the answers to this batch are larger than what may wait for a connection; send it in parts")
@@ -188,7 +94,7 @@ func (r *request) Grow(more int64) *wire.Error {
 		if r.batch != nil {
 			r.batch.grown.Add(-more)
 		}
-		return busy(wire.StageConnection)
+		return Busy(wire.StageConnection)
 	}
 	r.bytes += more
 	if r.batch == nil {
@@ -351,18 +257,6 @@ func (s *subscription) Muted() bool { return s.conn.expired.Load() != 0 }
 // Lost ends the connection: events of the subscription are lost for good, and whoever
 // waits for them has to know.
 func (s *subscription) Lost(why string) { s.conn.close(wire.CloseSubscriptionLost, why) }
-
-// Busy says that a bounded stage is full and that nothing happened.
-func Busy(stage string) *wire.Error { return busy(stage) }
-
-// BusyQuota says that a quota is used up and that nothing happened.
-func BusyQuota(why string) *wire.Error { return busyQuota(why, retryBusy) }
-
-// ErrOurs says that a mistake of ours has ended what may have changed nothing.
-func ErrOurs() *wire.Error { return errOurs() }
-
-// ErrUnknown says that the work may have happened.
-func ErrUnknown(why string) *wire.Error { return errUnknown(why) }
 
 // ErrEnded answers a call whose client has left, or whose gateway stops.
 func ErrEnded() *wire.Error {

@@ -65,7 +65,7 @@ func (s *Server) chargeNew(g *identity, signer string, now time.Time) (wait time
 	if ok {
 		return 0, nil
 	}
-	return wait, busyQuota("the new signers a minute of this principal are used up", wait)
+	return wait, BusyQuota("the new signers a minute of this principal are used up", wait)
 }
 
 func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
@@ -86,7 +86,7 @@ func (g *identity) charge(n int, now time.Time) (rest time.Duration, err *wire.E
 	if ok {
 		return 0, nil
 	}
-	return restOf(wait), busyQuota("the requests a second of this principal are used up", wait)
+	return restOf(wait), BusyQuota("the requests a second of this principal are used up", wait)
 }
 
 func restOf(wait time.Duration) time.Duration { return min(max(wait, minRest), maxRest) }
@@ -118,10 +118,11 @@ func (s *Server) chargeSigner(signer string, reads bool, now time.Time) (wait ti
 	if ok {
 		return 0, nil
 	}
-	return wait, busyQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(signer)), wait)
+	return wait, BusyQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(signer)), wait)
 }
 
-func busyQuota(why string, wait time.Duration) *wire.Error {
+// BusyQuota says that a quota is used up and that nothing happened.
+func BusyQuota(why string, wait time.Duration) *wire.Error {
 	ms := max((wait + time.Millisecond - 1).Milliseconds(), 1)
 	return with(wire.Errorf(wire.CodeServerBusy, "%s, nothing happened; ask again", why),
 		wire.ErrorData{Stage: wire.StageQuota, RetryAfterMs: ms})
@@ -165,7 +166,7 @@ func (c *conn) takeSubscription(names int) *wire.Error {
 	default:
 		return nil
 	}
-	err := busyQuota(full, retrySubscription)
+	err := BusyQuota(full, retrySubscription)
 	c.srv.countBusy(err, 1)
 	return err
 }

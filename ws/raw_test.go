@@ -223,7 +223,7 @@ func (h *rawGateway) connect(t testing.TB) *raw {
 // settle waits until no connection is left.
 func (h *rawGateway) settle(t testing.TB) {
 	t.Helper()
-	wait.For(t, h.srv.conns.whenEmpty(), "the end of the connection")
+	wait.Until(t, "the end of the connection", h.srv.conns.empty)
 }
 
 // descriptors counts the open files of this process, where the system lists them:

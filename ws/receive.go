@@ -99,9 +99,9 @@ func (c *conn) message(buf []byte, r io.Reader) ([]byte, *receipt, error) {
 // of its frame, unless more frames follow.
 func (c *conn) incoming() int64 {
 	if bytes, known := c.transport.Incoming(); known {
-		return min(bytes+buffered, c.class.maxMessageBytes)
+		return min(bytes+buffered, c.room.bounds.MaxMessageBytes)
 	}
-	return c.class.maxMessageBytes
+	return c.room.bounds.MaxMessageBytes
 }
 
 // claim takes the bytes of a message before it is read on.

@@ -14,39 +14,19 @@ type registry struct {
 	leaving bool       // nobody is let in any more
 	slots   int        // taken: connections, and upgrades under way
 	conns   map[*conn]struct{}
-	empty   chan struct{} // closed while none is taken
 }
 
-// place is what came of asking the registry for a slot.
-type place uint8
-
-const (
-	placeTaken   place = iota // there is a slot, and it is taken
-	placeFull                 // all slots are taken
-	placeLeaving              // nobody is let in any more
-)
-
-func newRegistry(most int) *registry {
-	empty := make(chan struct{})
-	close(empty)
-	return &registry{max: most, conns: make(map[*conn]struct{}), empty: empty}
-}
+func newRegistry(most int) *registry { return &registry{max: most, conns: make(map[*conn]struct{})} }
 
 // reserve takes a slot for an upgrade, unless all are taken or nobody is let in.
-func (g *registry) reserve() place {
+func (g *registry) reserve() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case g.leaving:
-		return placeLeaving
-	case g.slots == g.max:
-		return placeFull
+	if g.leaving || g.slots == g.max {
+		return false
 	}
 	g.slots++
-	if g.slots == 1 {
-		g.empty = make(chan struct{})
-	}
-	return placeTaken
+	return true
 }
 
 // setLeaving lets nobody in from now on: whoever has no slot yet gets none.
@@ -66,14 +46,7 @@ func (g *registry) isLeaving() bool {
 func (g *registry) cancel() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.releaseLocked()
-}
-
-func (g *registry) releaseLocked() {
 	g.slots--
-	if g.slots == 0 {
-		close(g.empty)
-	}
 }
 
 // add adds a connection, whose slot is reserved.
@@ -88,14 +61,14 @@ func (g *registry) remove(c *conn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.conns, c)
-	g.releaseLocked()
+	g.slots--
 }
 
-// whenEmpty is closed once no connection and no upgrade is left.
-func (g *registry) whenEmpty() <-chan struct{} {
+// empty reports whether no connection and no upgrade is left.
+func (g *registry) empty() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.empty
+	return g.slots == 0
 }
 
 // all is the connections of just now.

@@ -74,7 +74,7 @@ func (c *conn) newRequest(call *wire.Call) *request {
 		r.bytes = r.method.replyBytes(&r.op.Request)
 	}
 	r.bytes += int64(len(r.id))
-	if r.err == nil && r.bytes > c.class.maxAnswer() {
+	if r.err == nil && r.bytes > c.room.maxAnswer() {
 		r.err = r.method.tooLarge()
 	}
 	if r.err != nil {
@@ -153,7 +153,7 @@ func (r *request) start() {
 	}
 	defer r.conclude()
 	if r.err == nil {
-		r.err = errOurs() // what a panic leaves
+		r.err = ErrOurs() // what a panic leaves
 		r.result, r.err = r.act()
 	}
 }

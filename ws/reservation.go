@@ -13,7 +13,7 @@ type reservation struct {
 	srv *Server
 
 	inflight int // places of the gateway, of the share and of the principal
-	class    *class
+	room     *Room
 	share    *backpressure.Share
 	asker    nonce.Principal
 
@@ -38,11 +38,11 @@ func (c *conn) reserve(answer *reservation, bytes int64, requests []*request) (r
 	if err := c.charge(requests); err != nil {
 		return err
 	}
-	if err := c.class.enter(c.share, c.asker, len(requests), &c.srv.draining); err != nil {
+	if err := c.room.enter(c.share, c.asker, len(requests)); err != nil {
 		return err
 	}
 	for _, r := range requests {
-		r.took = reservation{srv: c.srv, inflight: 1, class: c.class, share: c.share, asker: c.asker}
+		r.took = reservation{srv: c.srv, inflight: 1, room: c.room, share: c.share, asker: c.asker}
 	}
 	taken := false
 	defer func() {
@@ -75,7 +75,7 @@ func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error 
 		return nil
 	}
 	if stage := out.Reserve(bytes); stage != writer.Granted {
-		return busy(string(stage))
+		return Busy(string(stage))
 	}
 	v.out, v.answer = out, bytes
 	return nil
@@ -86,17 +86,17 @@ func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error 
 func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
 	s, ok := v.srv, false
 	if v.slot, ok = s.service.Reserve(q.Signer, q.Principal); !ok {
-		return busy(wire.StageWorker)
+		return Busy(wire.StageWorker)
 	}
 	if locked {
 		if v.lock = s.cfg.Guard.Reserve(); !v.lock {
-			return busy(wire.StageGuard)
+			return Busy(wire.StageGuard)
 		}
 	}
 	if q.Kind.Writes() && s.hub.Watched(q.Signer) {
 		v.queue = s.service.WorkerIndex(q.Signer)
 		if v.slot.Events = s.hub.Reserve(v.queue); !v.slot.Events {
-			return busy(wire.StagePostDB)
+			return Busy(wire.StagePostDB)
 		}
 	}
 	return nil
@@ -129,6 +129,6 @@ func (v *reservation) giveBack() {
 		was.out.Unreserve(was.answer)
 	}
 	if was.inflight > 0 {
-		was.class.leave(was.share, was.asker, was.inflight)
+		was.room.leave(was.share, was.asker, was.inflight)
 	}
 }

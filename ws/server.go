@@ -47,7 +47,7 @@ type Server struct {
 	nowhere   endpoint            // of all other methods; nothing to run
 	elsewhere endpoint            // of all methods of Rooms
 	conns     *registry
-	clients   class
+	clients   *Room
 	panics    atomic.Int64
 	rejected  func(stage string, n int) // counts requests refused as server_busy
 
@@ -104,7 +104,7 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 	if err := s.cfg.validate(); err != nil {
 		return nil, err
 	}
-	s.clients = s.clientClass()
+	s.clients = s.newRoom(nil, s.cfg.Bounds)
 	s.receiving = newReceiving(s.cfg.MaxReceiveBytes, s.cfg.MaxConnections)
 	if s.cfg.Auth != nil {
 		s.preAuth = newPreAuthLimiter(s.cfg.Addresses)
@@ -140,80 +140,26 @@ func (s *Server) panicked(what, remote string, v any, more ...any) {
 // Retry-After, before the upgrade; a client without a good credential is answered
 // 401, or 503 where that cannot be said; one of a page that may not connect 403; one
 // whose principal or address has its connections 429.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.open(w, r, nil) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.clients.open(w, r) }
 
-// open is ServeHTTP for connections of a Room, or of none.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, t *Room) {
-	if !websocket.IsWebSocketUpgrade(r) {
-		s.refusePlain(w)
+func (t *Room) open(w http.ResponseWriter, r *http.Request) {
+	s := t.srv
+	if !websocket.IsWebSocketUpgrade(r) { // its credential is not looked at
+		w.Header().Set("Sec-Websocket-Version", "13")
+		s.refuseClient(w, http.StatusBadRequest, upgradeBadRequest,
+			"a WebSocket is opened with the headers Upgrade: websocket and Connection: Upgrade, and this request came without; "+
+				"a proxy in between has to pass both on (nginx: proxy_http_version 1.1, proxy_set_header Upgrade and Connection)")
 		return
 	}
 	if s.refuseLeaving(w) {
 		return
 	}
 	g, ok := s.admitClient(w, r)
-	if !ok {
+	if !ok || !s.reserve(w, &g) {
 		return
 	}
-	g.replaces = t != nil && asksReplace(r)
+	g.replaces = asksReplace(r)
 	g.dryRun = r.Header.Get(DryRunHeader) != ""
-	if !s.reserve(w) {
-		g.leave()
-		return
-	}
-	s.upgrade(w, r, g, t)
-}
-
-// RefusedNode counts another node that was not let in, for one of the reasons of package cluster.
-func (s *Server) RefusedNode(reason string) { s.counters.upgradeRefused.Inc(upgradeReason(reason)) }
-
-// refusePlain answers a GET that opens no WebSocket, before its credential is looked at: a
-// proxy has most likely left out the headers that it is told.
-func (s *Server) refusePlain(w http.ResponseWriter) {
-	w.Header().Set("Sec-Websocket-Version", "13")
-	s.refuseClient(w, http.StatusBadRequest, upgradeBadRequest,
-		"a WebSocket is opened with the headers Upgrade: websocket and Connection: Upgrade, and this request came without; "+
-			"a proxy in between has to pass both on (nginx: proxy_http_version 1.1, proxy_set_header Upgrade and Connection)")
-}
-
-// refuseLeaving answers a client of a node that is going away.
-func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
-	if !s.conns.isLeaving() {
-		return false
-	}
-	s.answerLeaving(w)
-	return true
-}
-
-func (s *Server) answerLeaving(w http.ResponseWriter) {
-	s.counters.upgradeRefused.Inc(upgradeDraining)
-	unavailable(w, retryDraining, "this node is going away")
-}
-
-// reserve takes a slot for a connection. false: there is none, and that was answered. The
-// node may have begun to go away while the client was asked who it is.
-func (s *Server) reserve(w http.ResponseWriter) bool {
-	switch s.conns.reserve() {
-	case placeTaken:
-		return true
-	case placeLeaving:
-		s.answerLeaving(w)
-	default:
-		s.counters.upgradeRefused.Inc(upgradeFull)
-		unavailable(w, retryFull, "this node has as many connections as it may have")
-	}
-	return false
-}
-
-// met tells whom a client was let in as.
-func (s *Server) met(g *identity) {
-	if name := g.principal(); s.cfg.Met != nil && name != "" {
-		s.cfg.Met(name)
-	}
-}
-
-// upgrade makes a connection of a request whose slot is reserved.
-func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, g identity, t *Room) {
 	h := &socket.Hijacker{ResponseWriter: w}
 	ws, err := s.upgrader.Upgrade(h, r, nil)
 	if err != nil {
@@ -225,7 +171,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, g identity, t *
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	c := s.newConn(ws, h.Conn, g, t)
+	c := t.newConn(ws, h.Conn, g)
 	s.conns.add(c)
 	s.perf.Connections.Add(1)
 	s.counters.opened.Inc()
@@ -233,11 +179,40 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, g identity, t *
 	go c.read()
 }
 
-// handshakeTime bounds the write of the answer to an upgrade.
-const handshakeTime = 5 * time.Second
+// RefusedNode counts another node that was not let in, for one of the reasons of package cluster.
+func (s *Server) RefusedNode(reason string) { s.counters.upgradeRefused.Inc(upgradeReason(reason)) }
 
-// retryFull is the Retry-After of a gateway that has no slot for a connection.
-const retryFull = 5 * time.Second
+// refuseLeaving answers a client of a node that is going away.
+func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
+	if !s.conns.isLeaving() {
+		return false
+	}
+	s.counters.upgradeRefused.Inc(upgradeDraining)
+	unavailable(w, retryDraining, "this node is going away")
+	return true
+}
+
+// reserve takes a slot for the connection of a client. false: there is none, and that was answered. The
+// node may have begun to go away while the client was asked who it is.
+func (s *Server) reserve(w http.ResponseWriter, g *identity) bool {
+	if s.conns.reserve() {
+		if name := g.principal(); s.cfg.Met != nil && name != "" {
+			s.cfg.Met(name)
+		}
+		return true
+	}
+	g.leave()
+	if !s.refuseLeaving(w) {
+		s.counters.upgradeRefused.Inc(upgradeFull)
+		unavailable(w, retryFull, "this node has as many connections as it may have")
+	}
+	return false
+}
+
+const (
+	handshakeTime = 5 * time.Second // bounds the write of the answer to an upgrade
+	retryFull     = 5 * time.Second // the Retry-After of a gateway that has no slot for a connection
+)
 
 func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 	w.Header().Set("Retry-After", seconds(after))
@@ -246,25 +221,19 @@ func unavailable(w http.ResponseWriter, after time.Duration, why string) {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// newConn makes a connection of a client, of a Room or not.
-func (s *Server) newConn(ws *websocket.Conn, t *socket.Conn, g identity, d *Room) *conn {
-	now := time.Now()
+func (t *Room) newConn(ws *websocket.Conn, transport *socket.Conn, g identity) *conn {
+	s, now := t.srv, time.Now()
 	c := &conn{
-		srv: s, class: &s.clients, ws: ws, transport: t, identity: g,
-		heardAt: now, pingAt: now.Add(s.firstPing()),
+		srv: s, room: t, ws: ws, transport: transport, identity: g, asker: g.asker(),
+		share: backpressure.NewShare(t.bounds.MaxInflight), out: writer.New(transport.Writer(), s.pool, &t.writer),
+		heardAt: now, pingAt: now.Add(s.firstPing()), watch: watch{bornAt: now, partAt: now, usedAt: now},
 	}
-	if d != nil {
-		c.class = &d.class
-		c.speaker = d.protocol.Join(&Visitor{identity: g, srv: s, address: ws.RemoteAddr().String(), conn: c, gone: c.gone.Load})
+	if t.protocol != nil {
+		c.speaker = t.protocol.Join(&Visitor{identity: g, srv: s, address: c.remote(), conn: c, gone: c.gone.Load})
 	}
-	c.watch = newWatch(now)
-	c.asker = c.identity.asker()
-	s.met(&g)
-	c.share = backpressure.NewShare(c.class.maxInflight)
-	t.BoundSendBuffer(c.class.sendBuffer)
-	c.out = writer.New(t.Writer(), s.pool, &c.class.writer)
-	t.OnClose = c.close
-	ws.SetReadLimit(c.class.maxMessageBytes)
+	transport.BoundSendBuffer(s.cfg.SendBuffer)
+	transport.OnClose = c.close
+	ws.SetReadLimit(t.bounds.MaxMessageBytes)
 	ws.SetPingHandler(c.onPing)
 	ws.SetPongHandler(c.onPong)
 	ws.SetCloseHandler(c.onClose)

@@ -54,7 +54,7 @@ func TestDrainSaysWhatIsLeftWhenItsTimeIsUp(t *testing.T) {
 // pipeConn is a connection of which nobody reads: the test has its peer, and ends it.
 func (g *gateway) pipeConn() (c *conn, peer net.Conn, end func()) {
 	pipe, peer := net.Pipe()
-	c = g.srv.newConn(new(websocket.Conn), socket.New(pipe), identity{}, nil)
+	c = g.srv.clients.newConn(new(websocket.Conn), socket.New(pipe), identity{})
 	return c, peer, func() {
 		c.out.Kill(errStopped)
 		<-c.out.Done()

@@ -354,7 +354,7 @@ func (p *transcript) audited(a []string) error {
 
 // finishAudit compares what the audit has said. All connections have ended, or will.
 func (p *transcript) finishAudit() {
-	wait.For(p, p.g.srv.conns.whenEmpty(), "the end of the connections")
+	wait.Until(p, "the end of the connections", p.g.srv.conns.empty)
 	must(p, p.auditLog.Stop(p.Context()))
 	var got []string
 	for line := range strings.Lines(p.auditOut.String()) {

@@ -46,8 +46,6 @@ type watch struct {
 	usedAt time.Time // when it changed last, or the connection was in use
 }
 
-func newWatch(now time.Time) watch { return watch{bornAt: now, partAt: now, usedAt: now} }
-
 // lookEvery is how often all connections are looked at: often enough for what has the
 // shortest time.
 func (s *Server) lookEvery() time.Duration {

@@ -279,8 +279,8 @@ const messageFactor = 4
 func (a *app) openServer(context.Context) (err error) {
 	c := a.cfg
 	cfg := ws.Config{
-		MaxConnections: c.MaxConnections, MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal,
-		SendBuffer: int(c.WriteHighBytes), MaxMessageBytes: c.MaxMessageBytes, MaxReceiveBytes: c.MaxReceiveBytes, MaxBatch: c.MaxBatch,
+		Bounds:         ws.Bounds{MaxInflight: c.MaxInflight, MaxInflightTotal: c.MaxInflightTotal, MaxMessageBytes: c.MaxMessageBytes},
+		MaxConnections: c.MaxConnections, SendBuffer: int(c.WriteHighBytes), MaxReceiveBytes: c.MaxReceiveBytes, MaxBatch: c.MaxBatch,
 		MaxSubscriptions: maxSubscriptions,
 		MinHold:          minHold, MaxHold: c.MaxHold, PingInterval: c.PingInterval, CloseSpread: c.DrainTimeout / 20,
 		Auth: a.authenticator(), Origins: c.pages(), Addresses: c.addresses(), Signers: c.signers(), Audit: a.audit,

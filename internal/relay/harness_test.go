@@ -44,12 +44,13 @@ func defaults() setup {
 	return setup{
 		Config: inprocess.Defaults(),
 		ws: ws.Config{
-			MaxConnections: 1000, MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10, MaxBatch: 100, MaxSubscriptions: 4,
+			Bounds:         ws.Bounds{MaxInflight: 256, MaxInflightTotal: 10_000, MaxMessageBytes: 64 << 10},
+			MaxConnections: 1000, MaxBatch: 100, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
 			Info: func() wire.InfoResult { return wire.InfoResult{} }, Writer: inprocess.Writer(),
 		},
 		bounds: Config{MaxWaitingBytes: 32 << 20, RoomConfig: ws.RoomConfig{
-			MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20,
+			Bounds: ws.Bounds{MaxInflight: 100, MaxInflightTotal: 100, MaxMessageBytes: 64 << 10}, MaxAnswerBytes: 1 << 20,
 		}},
 	}
 }

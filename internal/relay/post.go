@@ -43,7 +43,7 @@ type postedCall struct {
 
 // answer decodes the body and runs what it asks for.
 func (p *posted) answer() {
-	maxBatch, _ := p.of.room.Bounds()
+	maxBatch, _ := p.of.room.Limits()
 	frame := wire.Frame{MaxBatch: maxBatch}
 	if p.err = frame.Decode(p.Body); p.err != nil {
 		if err := p.Count(1); err != nil {
@@ -122,7 +122,7 @@ func (c *postedCall) answered(a Answer) {
 func (p *posted) write(w http.ResponseWriter) {
 	defer p.release()
 	rc := http.NewResponseController(w)
-	_, timeout := p.of.room.Bounds()
+	_, timeout := p.of.room.Limits()
 	out := &bodyWriter{w: w, extend: func() { _ = rc.SetWriteDeadline(time.Now().Add(timeout)) }}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -121,7 +121,7 @@ func (s *Server) hold(share *backpressure.Share, p nonce.Principal, bytes, more 
 	}
 	if ok, _ := s.fair.Try(p, more); !ok {
 		s.waiting.Give(share, int(more))
-		return held{}, ws.BusyQuota("the answers of this principal that wait to be read are as large as its share")
+		return held{}, ws.BusyQuota("the answers of this principal that wait to be read are as large as its share", ws.RetryBusy)
 	}
 	return held{s, share, p, more}, nil
 }

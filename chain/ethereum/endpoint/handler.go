@@ -21,8 +21,10 @@ const Prefix = "/eth/"
 func Bounds(inflight int) relay.Config {
 	const maxInflight = 1024
 	return relay.Config{MaxWaitingBytes: 256 << 20, RoomConfig: ws.RoomConfig{
-		MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 4*inflight),
-		MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10, MaxAnswerBytes: 16<<20 + 64<<10,
+		Bounds: ws.Bounds{
+			MaxInflight: inflight, MaxInflightTotal: max(maxInflight, 4*inflight), MaxMessageBytes: 2*rawtx.MaxBlobSize + 64<<10,
+		},
+		MaxAnswerBytes: 16<<20 + 64<<10,
 	}}
 }
 

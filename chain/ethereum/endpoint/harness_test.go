@@ -50,10 +50,11 @@ func defaults() setup {
 		endpoint: Config{Take: true, OrderWait: patience, OfferAgain: time.Millisecond, ReceiptEvery: time.Millisecond,
 			NodesWait: time.Nanosecond},
 		bounds: relay.Config{MaxWaitingBytes: 16 << 20, RoomConfig: ws.RoomConfig{
-			MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxAnswerBytes: 1 << 20,
+			Bounds: ws.Bounds{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10}, MaxAnswerBytes: 1 << 20,
 		}},
 		ws: ws.Config{
-			MaxConnections: 100, MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10, MaxBatch: 10, MaxSubscriptions: 4,
+			Bounds:         ws.Bounds{MaxInflight: 64, MaxInflightTotal: 256, MaxMessageBytes: 64 << 10},
+			MaxConnections: 100, MaxBatch: 10, MaxSubscriptions: 4,
 			MinHold: time.Second, MaxHold: 10 * time.Minute, PingInterval: time.Minute,
 			Info:   func() wire.InfoResult { return wire.InfoResult{} },
 			Writer: inprocess.Writer(),
