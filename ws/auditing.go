@@ -10,12 +10,13 @@ import (
 	"noncegate/wire"
 )
 
-// auditLogin says that a client was let in.
-func (s *Server) auditLogin(c *conn) {
-	if c.session == nil || !s.cfg.Audit.Wants(audit.Refusals) {
-		return
+// auditLogin says that a client was let in, or that it has left, and why.
+func (c *conn) auditLogin(event audit.Event, why closeReason) {
+	if s := c.srv; c.session != nil && s.cfg.Audit.Wants(audit.Refusals) {
+		e := entryOf(event, c.session, c.remote())
+		e.Outcome = string(why)
+		s.cfg.Audit.Add(e)
 	}
-	s.cfg.Audit.Add(c.entry(audit.Login))
 }
 
 // auditPost says that a client was let in by POST: once for each credential that a socket
@@ -30,21 +31,6 @@ func (s *Server) auditPost(r *http.Request, g *identity) {
 	e := entryOf(audit.Login, g.session, r.RemoteAddr)
 	e.Method = clip("POST " + r.URL.Path)
 	s.cfg.Audit.Add(e)
-}
-
-// auditLogout says how the connection of a client that was let in has ended.
-func (s *Server) auditLogout(c *conn) {
-	if c.session == nil || !s.cfg.Audit.Wants(audit.Refusals) {
-		return
-	}
-	e := c.entry(audit.Logout)
-	e.Outcome = string(c.ending())
-	s.cfg.Audit.Add(e)
-}
-
-// entry is a line about the client of a connection.
-func (c *conn) entry(event audit.Event) audit.Entry {
-	return entryOf(event, c.session, c.ws.RemoteAddr().String())
 }
 
 // entryOf is a line about a client; session is nil for one that is not known.
@@ -68,10 +54,10 @@ func (r *request) audit() {
 		r.call.Audit(err)
 		return
 	}
-	if !c.srv.cfg.Audit.Wants(r.auditLevel(err)) {
+	if level := r.method.level; !refusedForRights(err) && !c.srv.cfg.Audit.Wants(level) {
 		return
 	}
-	e := c.entry(audit.Call)
+	e := entryOf(audit.Call, c.session, c.remote())
 	e.Method, e.Signer = r.method.name, r.op.Signer
 	if audited := r.method.audited; audited != nil {
 		audited(&r.op, err != nil, &e)
@@ -87,7 +73,10 @@ func (r *request) audit() {
 func (s *Server) auditCall(e audit.Entry, done string, err *wire.Error) {
 	e.Outcome = done
 	if err != nil {
-		e.Outcome, e.Right = outcomeOf(err), err.Data.Right
+		e.Outcome, e.Right = err.Data.Reason, err.Data.Right
+		if err.Data.Outcome == wire.OutcomeUnknown {
+			e.Outcome = wire.OutcomeUnknown
+		}
 	}
 	if refusedForRights(err) {
 		s.cfg.Audit.Refused(e)
@@ -96,28 +85,12 @@ func (s *Server) auditCall(e audit.Entry, done string, err *wire.Error) {
 	s.cfg.Audit.Add(e)
 }
 
-// outcomeOf is the word of the audit for an error.
-func outcomeOf(err *wire.Error) string {
-	if err.Data.Outcome == wire.OutcomeUnknown {
-		return wire.OutcomeUnknown
-	}
-	return err.Data.Reason
-}
-
 // failure is the error that the request is answered with; nil: none.
 func (r *request) failure() *wire.Error {
 	if r.err == nil && r.op.Err != nil {
 		return errorOf(r.op.Err, r.op.Signer, r.op.Count)
 	}
 	return r.err
-}
-
-// auditLevel is the lowest level that has the request in it.
-func (r *request) auditLevel(err *wire.Error) audit.Level {
-	if refusedForRights(err) {
-		return audit.Refusals
-	}
-	return r.method.level
 }
 
 func refusedForRights(err *wire.Error) bool {

@@ -87,7 +87,7 @@ func (b *batch) Append(dst []byte) ([]byte, error) {
 	return append(dst, ']'), nil
 }
 
-// errorReply implements errorReplier.
+// errorReply is what is sent when the array could not be encoded.
 func (b *batch) errorReply() []byte {
 	parts := make([][]byte, 0, b.answers)
 	for _, r := range b.answered() {
@@ -110,9 +110,6 @@ func (b *batch) answered() iter.Seq2[int, *request] {
 		}
 	}
 }
-
-// about implements addressed.
-func (b *batch) about() (method string, to *conn) { return "", b.conn }
 
 // OnWritten implements writer.Written.
 func (b *batch) OnWritten() func() {

@@ -112,9 +112,9 @@ func (c *conn) takeControls() bool {
 		case !ok:
 			return c.transport.Empty()
 		case kind == websocket.PingMessage:
-			_ = c.onPing(string(payload)) // neither fails
+			_ = c.onPing(string(payload)) // it does not fail
 		default:
-			_ = c.onPong("")
+			c.control()
 		}
 	}
 }
@@ -236,9 +236,7 @@ func (c *conn) startAll(requests []*request) {
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
 	if b.answerBytes() > c.room.maxAnswer() {
-		if c.account != nil {
-			_ = c.chargePrincipal(len(requests)-1, time.Now()) // the answer counts one
-		}
+		_ = c.chargePrincipal(len(requests)-1, time.Now()) // the answer counts one
 		b.Release()
 		c.answer(wire.Errorf(wire.CodeInvalidRequest,
 			"the answers to this batch could be larger than what may wait for a connection; send it in parts"))
@@ -349,12 +347,6 @@ func (c *conn) end() {
 func (c *conn) onPing(payload string) error {
 	c.control()
 	c.out.Pong([]byte(payload))
-	return nil
-}
-
-// onPong takes a pong: that something was heard is noted already.
-func (c *conn) onPong(string) error {
-	c.control()
 	return nil
 }
 

@@ -32,30 +32,27 @@ func errorOf(err error, signer string, count int) *wire.Error {
 		return errPeerAway(err)
 	}
 	if e, ok := errors.AsType[*nonce.NotOwnerError](err); ok {
-		return with(wire.Errorf(wire.CodeNotOwner, "%s", clip(e.Error())),
-			wire.ErrorData{OwnerNode: clip(e.Node), OwnerURL: clip(e.URL)})
+		return errLike(wire.CodeNotOwner, e, wire.ErrorData{OwnerNode: clip(e.Node), OwnerURL: clip(e.URL)})
 	}
 	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
 		outcome := wire.OutcomeNone
 		if e.Outcome == nonce.Unknown {
 			outcome = wire.OutcomeUnknown
 		}
-		return with(wire.Errorf(wire.CodeUnavailable, "%s", clip(e.Error())),
-			wire.ErrorData{Outcome: outcome, RetryAfterMs: retryUnavailable.Milliseconds()})
+		return errLike(wire.CodeUnavailable, e, wire.ErrorData{Outcome: outcome, RetryAfterMs: retryUnavailable.Milliseconds()})
 	}
 	if e, ok := errors.AsType[*nonce.ConflictError](err); ok {
-		return with(wire.Errorf(wire.CodeConflict, "%s", clip(e.Error())), conflictData(e, signer, count))
+		return errLike(wire.CodeConflict, e, conflictData(e, signer, count))
 	}
 	if e, ok := errors.AsType[*nonce.HoldLimitError](err); ok {
-		if e.Window {
-			return with(wire.Errorf(wire.CodeHoldLimit, "%s", e.Error()), wire.ErrorData{
-				Signer: signer, Cause: wire.CauseWindow, Nonce: &e.Lowest, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
+		data := wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()}
+		switch {
+		case e.Window:
+			data.Cause, data.Nonce = wire.CauseWindow, &e.Lowest
+		case e.OfPrincipal:
+			data.Signer = "" // other signers have it too
 		}
-		if e.OfPrincipal {
-			signer = "" // other signers have it too
-		}
-		return with(wire.Errorf(wire.CodeHoldLimit, "%s", e.Error()),
-			wire.ErrorData{Signer: signer, Limit: int64(e.Limit), RetryAfterMs: retryHoldLimit.Milliseconds()})
+		return errLike(wire.CodeHoldLimit, e, data)
 	}
 	if e, ok := errors.AsType[*nonce.InvalidError](err); ok {
 		return invalidParams(clip(e.Field), clip(e.Rule))
@@ -68,25 +65,27 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	case errors.Is(err, nonce.ErrForwardBusy):
 		return Busy(wire.StageForward)
 	case errors.Is(err, nonce.ErrFenced):
-		return with(wire.Errorf(wire.CodeFenced, "%s", nonce.ErrFenced.Error()),
-			wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
+		return errLike(wire.CodeFenced, nonce.ErrFenced, wire.ErrorData{RetryAfterMs: retryFenced.Milliseconds()})
 	case errors.Is(err, nonce.ErrNotHolder):
 		return with(wire.Errorf(wire.CodeForbidden, "%s, and the right %s on this signer is missing; nothing happened",
 			nonce.ErrNotHolder, access.RightMarkAny), wire.ErrorData{Right: access.RightMarkAny.String()})
 	case errors.Is(err, nonce.ErrNoChain):
 		return invalidParams("nonce", nonce.ErrNoChain.Error())
 	case errors.Is(err, nonce.ErrNewSigner):
-		return with(wire.Errorf(wire.CodeNotFound, "%s", nonce.ErrNewSigner.Error()),
-			wire.ErrorData{Signer: signer, Cause: wire.CauseNewSigner})
+		return errLike(wire.CodeNotFound, nonce.ErrNewSigner, wire.ErrorData{Signer: signer, Cause: wire.CauseNewSigner})
 	case errors.Is(err, nonce.ErrNotFound):
-		return with(wire.Errorf(wire.CodeNotFound, "%s", nonce.ErrNotFound.Error()),
-			wire.ErrorData{Signer: signer})
+		return errLike(wire.CodeNotFound, nonce.ErrNotFound, wire.ErrorData{Signer: signer})
 	case errors.Is(err, nonce.ErrDraining), errors.Is(err, nonce.ErrGone):
 		return errDraining()
 	case errors.Is(err, nonce.ErrInternal):
 		return ErrOurs()
 	}
 	return ErrUnknown("the gateway met an error it does not know")
+}
+
+// errLike says of an error what it says itself.
+func errLike(code int, err error, data wire.ErrorData) *wire.Error {
+	return with(wire.Errorf(code, "%s", clip(err.Error())), data)
 }
 
 // errPeerAway says that the node which owns the signer was not reached, in the

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,9 +27,10 @@ type method struct {
 	// may hold up (setGuard), or an act of the connection's own. It changes nothing else, because
 	// the request is not admitted yet.
 	prepare prepare
-	// size is the worst case of the reply without its id; nil: small. sizedBy is the parameter
-	// on which that depends; "": none.
-	size    func(r *nonce.Request) int64
+	// size is the worst case of the reply without its id; 0: small. more is what comes on top, by
+	// the parameter sizedBy; nil: nothing.
+	size    int64
+	more    func(r *nonce.Request) int64
 	sizedBy string
 	// reply is the wire form of what an op came to that has not failed; nil: it is none.
 	reply func(c *conn, op *op) any
@@ -88,25 +90,13 @@ const (
 	maxIDBytes = 512
 )
 
-func mediumReply(*nonce.Request) int64 { return mediumReplyBytes }
-
-func largeReply(*nonce.Request) int64 { return largeReplyBytes }
-
 // replyBytes is the worst case of the reply to an op without its id.
 func (m *method) replyBytes(r *nonce.Request) int64 {
-	if m.size == nil {
-		return smallReplyBytes
+	bytes := cmp.Or(m.size, smallReplyBytes)
+	if m.more != nil {
+		bytes += m.more(r)
 	}
-	return m.size(r)
-}
-
-// tooLarge refuses what could never be admitted.
-func (m *method) tooLarge() *wire.Error {
-	field := "id"
-	if m.sizedBy != "" {
-		field = m.sizedBy
-	}
-	return invalidParams(field, "the reply could be larger than what may wait for a connection; ask for less")
+	return bytes
 }
 
 func (c *conn) setSigner(op *op, given string) *wire.Error {

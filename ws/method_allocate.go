@@ -14,7 +14,7 @@ import (
 var allocateMethod = method{
 	name: wire.MethodAllocate, right: access.RightAllocate, level: audit.Changes,
 	prepare: by((*conn).allocate),
-	size:    func(r *nonce.Request) int64 { return smallReplyBytes + int64(r.Count)*nonceBytes }, sizedBy: "count",
+	more:    func(r *nonce.Request) int64 { return int64(r.Count) * nonceBytes }, sizedBy: "count",
 	reply:   func(_ *conn, op *op) any { return allocateResult(op) },
 	audited: auditHandedOut,
 }

@@ -13,13 +13,9 @@ import (
 var listMethod = method{
 	name: wire.MethodList, right: access.RightRead, level: audit.All,
 	prepare: by((*conn).list),
-	size:    listBytes, sizedBy: "limit",
+	size:    mediumReplyBytes + smallReplyBytes, // one row of any width beside those of the usual one
+	more:    func(r *nonce.Request) int64 { return int64(r.List.Limit-1) * rowBytes }, sizedBy: "limit",
 	reply: func(c *conn, op *op) any { return c.listResult(op) },
-}
-
-// listBytes has room for one row of any width beside those of the usual one.
-func listBytes(r *nonce.Request) int64 {
-	return mediumReplyBytes + smallReplyBytes + int64(r.List.Limit-1)*rowBytes
 }
 
 func (c *conn) list(r *request, p wire.ListParams) *wire.Error {

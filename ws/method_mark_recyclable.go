@@ -11,7 +11,7 @@ import (
 var markRecyclableMethod = method{
 	name: wire.MethodMarkRecyclable, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markRecyclable),
-	size:    mediumReply,
+	size:    mediumReplyBytes,
 	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }

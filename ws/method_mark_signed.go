@@ -13,7 +13,7 @@ import (
 var markSignedMethod = method{
 	name: wire.MethodMarkSigned, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markSigned),
-	size:    mediumReply,
+	size:    mediumReplyBytes,
 	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }

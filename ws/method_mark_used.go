@@ -13,7 +13,7 @@ import (
 var markUsedMethod = method{
 	name: wire.MethodMarkUsed, right: access.RightMark, level: audit.Changes,
 	prepare: by((*conn).markUsed),
-	size:    mediumReply,
+	size:    mediumReplyBytes,
 	reply:   func(_ *conn, op *op) any { return markResult(op) },
 	audited: auditNonce,
 }

@@ -13,7 +13,7 @@ import (
 var repairMethod = method{
 	name: wire.MethodRepair, right: access.RightRepair, level: audit.Refusals,
 	prepare: by((*conn).repair),
-	size:    largeReply,
+	size:    largeReplyBytes,
 	reply:   func(_ *conn, op *op) any { return repairResult(op) },
 	audited: auditRepaired,
 }

@@ -12,7 +12,7 @@ import (
 var statusMethod = method{
 	name: wire.MethodStatus, right: access.RightRead, level: audit.All,
 	prepare: by((*conn).status),
-	size:    mediumReply,
+	size:    mediumReplyBytes,
 	reply:   func(_ *conn, op *op) any { return statusResult(op) },
 }
 

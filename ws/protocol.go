@@ -134,25 +134,13 @@ func (v *Visitor) Forbidden(right access.Right) *wire.Error { return forbidden(r
 // Charge counts a call against the quota of a signer; reads: against that of what only reads.
 // What does not only read may be the first use of the signer, and counts as such.
 func (v *Visitor) Charge(signer string, reads bool) *wire.Error {
-	now := time.Now()
-	if v.srv.signers != nil {
-		if _, err := v.srv.chargeSigner(signer, reads, now); err != nil {
-			return err
-		}
-	}
-	if reads {
-		return nil
-	}
-	_, err := v.srv.chargeNew(&v.identity, signer, now)
+	_, err := v.srv.chargeSigner(&v.identity, signer, reads, !reads, time.Now())
 	return err
 }
 
 // ChargeMore counts n requests more against the quota of the caller, for a call that costs as
 // much as these: all that there may be at once, where that is fewer.
 func (v *Visitor) ChargeMore(n int) *wire.Error {
-	if v.account == nil {
-		return nil
-	}
 	if q := v.session.Quota(); q.RequestsPerSecond > 0 {
 		n = min(n, q.Burst)
 	}

@@ -21,33 +21,22 @@ const minRest, maxRest = 10 * time.Millisecond, 100 * time.Millisecond
 const retrySubscription = time.Second
 
 // charge counts the requests of one frame against the quotas of their client and of
-// their signers, all or none of the client's.
+// their signers, all or none of the client's. What was taken for signers before one that is
+// refused stays taken: a refusal that costs a little keeps the batch from being tried for ever
+// at the cost of everybody else.
 func (c *conn) charge(requests []*request) *wire.Error {
 	if c.account == nil && c.srv.signers == nil {
 		return nil
 	}
 	now := time.Now()
-	if c.account != nil {
-		if err := c.chargePrincipal(len(requests), now); err != nil {
-			return err
-		}
+	if err := c.chargePrincipal(len(requests), now); err != nil {
+		return err
 	}
-	if c.srv.signers != nil {
-		if err := c.chargeSigners(requests, now); err != nil {
-			return err
-		}
-	}
-	return c.chargeNew(requests, now)
-}
-
-// chargeNew counts the signers of allocations that are new here. As with chargeSigners, what was
-// taken for those before one that is refused stays taken, and they are not new the next time.
-func (c *conn) chargeNew(requests []*request, now time.Time) *wire.Error {
 	for _, r := range requests {
-		if r.err != nil || r.op.Kind != nonce.KindAllocate {
+		if r.err != nil || r.op.Kind == 0 {
 			continue
 		}
-		if wait, err := c.srv.chargeNew(&c.identity, r.op.Signer, now); err != nil {
+		if wait, err := c.srv.chargeSigner(&c.identity, r.op.Signer, r.op.Kind.Reads(), r.op.Kind == nonce.KindAllocate, now); err != nil {
 			c.rest = restOf(wait)
 			return err
 		}
@@ -55,28 +44,18 @@ func (c *conn) chargeNew(requests []*request, now time.Time) *wire.Error {
 	return nil
 }
 
-// chargeNew counts a signer that this node has not seen, for which the nodes of its chain are
-// asked and a row is made, against the quota of who names it.
-func (s *Server) chargeNew(g *identity, signer string, now time.Time) (wait time.Duration, err *wire.Error) {
-	if g.account == nil {
-		return 0, nil
-	}
-	wait, ok := g.account.First(s.seen, signer, g.session.Quota().NewSigners, now)
-	if ok {
-		return 0, nil
-	}
-	return wait, BusyQuota("the new signers a minute of this principal are used up", wait)
-}
-
 func (c *conn) chargePrincipal(n int, now time.Time) *wire.Error {
-	wait, err := c.identity.charge(n, now)
-	c.rest = max(c.rest, wait)
+	rest, err := c.identity.charge(n, now)
+	c.rest = max(c.rest, rest)
 	return err
 }
 
-// charge counts n requests against the quota of their client. A refusal says how long the
-// client is not to be listened to; 0: it is not the rate that was too high.
+// charge counts n requests against the quota of their client, if it has one. A refusal says how
+// long the client is not to be listened to.
 func (g *identity) charge(n int, now time.Time) (rest time.Duration, err *wire.Error) {
+	if g.account == nil {
+		return 0, nil
+	}
 	q := g.session.Quota()
 	if q.RequestsPerSecond > 0 && n > q.Burst {
 		return maxRest, wire.Errorf(wire.CodeInvalidRequest,
@@ -91,34 +70,26 @@ func (g *identity) charge(n int, now time.Time) (rest time.Duration, err *wire.E
 
 func restOf(wait time.Duration) time.Duration { return min(max(wait, minRest), maxRest) }
 
-// chargeSigners does not give back what it took when a later one of a batch is
-// refused: a refusal that costs a little keeps the batch from being tried for ever at
-// the cost of everybody else.
-func (c *conn) chargeSigners(requests []*request, now time.Time) *wire.Error {
-	for _, r := range requests {
-		if r.err != nil || r.op.Kind == 0 {
-			continue
-		}
-		if wait, err := c.srv.chargeSigner(r.op.Signer, r.op.Kind.Reads(), now); err != nil {
-			c.rest = restOf(wait)
-			return err
-		}
-	}
-	return nil
-}
-
 // chargeSigner counts a request against the quota of its signer. What only reads has one of
-// its own: a principal with no other right must not keep others from signing.
-func (s *Server) chargeSigner(signer string, reads bool, now time.Time) (wait time.Duration, err *wire.Error) {
-	of := s.signers
-	if reads {
-		of = s.reads
+// its own: a principal with no other right must not keep others from signing. first: it may be the
+// first use of the signer, for which the nodes of its chain are asked and a row is made; this counts
+// against the quota of the client.
+func (s *Server) chargeSigner(g *identity, signer string, reads, first bool, now time.Time) (wait time.Duration, err *wire.Error) {
+	if s.signers != nil {
+		of := s.signers
+		if reads {
+			of = s.reads
+		}
+		if wait, ok := of.Request(signer, now); !ok {
+			return wait, BusyQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(signer)), wait)
+		}
 	}
-	wait, ok := of.Request(signer, now)
-	if ok {
-		return 0, nil
+	if first && g.account != nil {
+		if wait, ok := g.account.First(s.seen, signer, g.session.Quota().NewSigners, now); !ok {
+			return wait, BusyQuota("the new signers a minute of this principal are used up", wait)
+		}
 	}
-	return wait, BusyQuota(fmt.Sprintf("the requests a second of signer %s are used up", clip(signer)), wait)
+	return 0, nil
 }
 
 // BusyQuota says that a quota is used up and that nothing happened.

@@ -29,16 +29,14 @@ func newReceiving(bytes int64, waits int) *receiving {
 	return &receiving{shares: fairness.NewShares(bytes, 0, waits)}
 }
 
-// receipt is the bytes that one message has, until it was dropped as often as it was kept.
+// receipt is the bytes that one message has, until it was dropped as often as it was kept; nil: they
+// are not counted.
 type receipt struct {
 	of    *receiving
 	p     nonce.Principal
 	bytes int64
 	users atomic.Int32
 }
-
-// free is the receipt of messages that are not counted.
-var free = new(receipt)
 
 func (rc *receiving) receipt(p nonce.Principal, bytes int64) *receipt {
 	r := &receipt{of: rc, p: p, bytes: bytes}
@@ -47,21 +45,21 @@ func (rc *receiving) receipt(p nonce.Principal, bytes int64) *receipt {
 }
 
 func (r *receipt) keep() *receipt {
-	if r != nil && r != free {
+	if r != nil {
 		r.users.Add(1)
 	}
 	return r
 }
 
 func (r *receipt) drop() {
-	if r != nil && r != free && r.users.Add(-1) == 0 {
+	if r != nil && r.users.Add(-1) == 0 {
 		r.of.shares.Release(r.p, r.bytes)
 	}
 }
 
 // shrink gives back what the message did not have.
 func (r *receipt) shrink(bytes int64) {
-	if r != free && bytes < r.bytes {
+	if r != nil && bytes < r.bytes {
 		r.of.shares.Release(r.p, r.bytes-bytes)
 		r.bytes = bytes
 	}
@@ -73,7 +71,7 @@ const receiveTimeout = 10 * time.Second
 var errReceiving = errors.New("as many bytes of requests are being received as may")
 
 // body reads the body of a POST, of at most limit bytes. The error is errReceiving if it waited
-// in vain. The receipt is never nil.
+// in vain.
 func (rc *receiving) body(w http.ResponseWriter, r *http.Request, p nonce.Principal, limit int64) ([]byte, *receipt, error) {
 	size := r.ContentLength
 	if size < 0 || size > limit { // it is chunked, or will be refused when it was read so far
@@ -83,25 +81,20 @@ func (rc *receiving) body(w http.ResponseWriter, r *http.Request, p nonce.Princi
 		ctx, cancel := context.WithTimeout(r.Context(), receiveTimeout)
 		defer cancel()
 		if rc.shares.Acquire(ctx, p, size) != nil {
-			return free, errReceiving
+			return nil, errReceiving
 		}
 		return rc.receipt(p, size), nil
 	})
 }
 
-// message reads the rest of a message whose first frame has begun.
+// message reads the rest of a message whose first frame has begun. How long it can be is known by
+// the header of its frame, unless more frames follow.
 func (c *conn) message(buf []byte, r io.Reader) ([]byte, *receipt, error) {
-	size := c.incoming()
-	return receive(buf, r, size, func() (*receipt, error) { return c.claim(size) })
-}
-
-// incoming is how long the message that has begun can be, at most: it is known by the header
-// of its frame, unless more frames follow.
-func (c *conn) incoming() int64 {
+	size := c.room.bounds.MaxMessageBytes
 	if bytes, known := c.transport.Incoming(); known {
-		return min(bytes+buffered, c.room.bounds.MaxMessageBytes)
+		size = min(bytes+buffered, size)
 	}
-	return c.room.bounds.MaxMessageBytes
+	return receive(buf, r, size, func() (*receipt, error) { return c.claim(size) })
 }
 
 // claim takes the bytes of a message before it is read on.
@@ -109,10 +102,10 @@ func (c *conn) claim(size int64) (*receipt, error) {
 	rc := c.srv.receiving
 	granted, withdraw, err := rc.shares.Claim(c.asker, size)
 	if err != nil { // there are more waits than connections, which cannot be
-		return free, err
+		return nil, err
 	}
 	if granted != nil && !c.awaitClaim(granted) && withdraw() {
-		return free, errReceiving
+		return nil, errReceiving
 	}
 	return rc.receipt(c.asker, size), nil
 }
@@ -138,21 +131,20 @@ var errLonger = errors.New("the message is longer than its header said")
 
 // receive appends a message of at most size bytes to buf, which is empty, with memory for as
 // much as has come and three times that beyond. What is longer than freeBytes is claimed before
-// it is read on; it holds nothing of others while it waits for that. The receipt is never nil.
+// it is read on; it holds nothing of others while it waits for that.
 func receive(buf []byte, r io.Reader, size int64, claim func() (*receipt, error)) ([]byte, *receipt, error) {
 	const growth, least = 4, 512
-	rc, claimed := free, false
+	var rc *receipt
 	for {
 		if len(buf) == cap(buf) {
-			if !claimed && len(buf) >= freeBytes {
+			if rc == nil && len(buf) >= freeBytes {
 				var err error
 				if rc, err = claim(); err != nil {
-					return buf, rc, err
+					return buf, nil, err
 				}
-				claimed = true
 			}
 			room := max(min(int64(growth*cap(buf)), size+1), int64(len(buf))+least)
-			if !claimed {
+			if rc == nil {
 				room = min(room, freeBytes)
 			}
 			buf = append(make([]byte, 0, max(room, int64(len(buf))+1)), buf...)

@@ -75,7 +75,7 @@ func (c *conn) newRequest(call *wire.Call) *request {
 	}
 	r.bytes += int64(len(r.id))
 	if r.err == nil && r.bytes > c.room.maxAnswer() {
-		r.err = r.method.tooLarge()
+		r.err = invalidParams(cmp.Or(r.method.sizedBy, "id"), "the reply could be larger than what may wait for a connection; ask for less")
 	}
 	if r.err != nil {
 		r.refuse(r.err)
@@ -136,9 +136,6 @@ func (r *request) refuse(err *wire.Error) {
 	r.bytes = smallReplyBytes + int64(len(r.id))
 }
 
-// writes reports whether the request may change something, and so cause events.
-func (r *request) writes() bool { return r.op.Kind.Writes() }
-
 // start does an admitted request. The caller does not touch it afterwards.
 func (r *request) start() {
 	if r.err == nil && r.call != nil {
@@ -182,7 +179,7 @@ var errAbandoned = errors.New("the gateway met an error of its own")
 // was to change may have been changed.
 func (r *request) abandon() {
 	r.op.Err = nonce.ErrInternal
-	if r.writes() {
+	if r.op.Kind.Writes() {
 		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
 	}
 	if w := r.Done(&r.op.Result); w != nil {
@@ -292,18 +289,16 @@ func (r *request) appendError(dst []byte, err *wire.Error) []byte {
 	return wire.AppendError(dst, r.id, err)
 }
 
-// errorReply implements errorReplier. The work may well have happened, so the answer is
-// that its outcome is unknown, never internal.
-func (r *request) errorReply() []byte {
-	return wire.AppendError(nil, r.id, errNotEncoded())
-}
+// errorReply is what is sent when the reply could not be encoded. The work may well have happened,
+// so it is that its outcome is unknown, never internal.
+func (r *request) errorReply() []byte { return wire.AppendError(nil, r.id, errNotEncoded()) }
 
-// about implements addressed.
-func (r *request) about() (method string, to *conn) {
+// name is the method that was called.
+func (r *request) name() string {
 	if r.call != nil {
-		return r.call.Method(), r.conn
+		return r.call.Method()
 	}
-	return r.method.name, r.conn
+	return r.method.name
 }
 
 // OnWritten implements writer.Written.

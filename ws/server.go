@@ -16,6 +16,7 @@ import (
 
 	"noncegate/backpressure"
 	"noncegate/encodepool"
+	"noncegate/internal/access/audit"
 	"noncegate/internal/access/quota"
 	"noncegate/internal/events"
 	"noncegate/internal/metrics"
@@ -175,7 +176,7 @@ func (t *Room) open(w http.ResponseWriter, r *http.Request) {
 	s.conns.add(c)
 	s.perf.Connections.Add(1)
 	s.counters.opened.Inc()
-	s.auditLogin(c)
+	c.auditLogin(audit.Login, "")
 	go c.read()
 }
 
@@ -235,7 +236,7 @@ func (t *Room) newConn(ws *websocket.Conn, transport *socket.Conn, g identity) *
 	transport.OnClose = c.close
 	ws.SetReadLimit(t.bounds.MaxMessageBytes)
 	ws.SetPingHandler(c.onPing)
-	ws.SetPongHandler(c.onPong)
+	ws.SetPongHandler(func(string) error { c.control(); return nil }) // that something was heard is noted already
 	ws.SetCloseHandler(c.onClose)
 	return c
 }
@@ -267,48 +268,34 @@ func (s *Server) dropSilent(c *conn) {
 // left is the end of a connection.
 func (s *Server) left(c *conn) {
 	s.perf.Connections.Add(-1)
-	s.counters.closed.Inc(c.ending())
-	s.auditLogout(c)
+	why := c.ending()
+	s.counters.closed.Inc(why)
+	c.auditLogin(audit.Logout, why)
 	c.identity.leave()
 	s.conns.remove(c)
 }
 
-// errorReplier is a message whose client waits for it.
-type errorReplier interface {
-	// errorReply is what is sent when the message could not be encoded.
-	errorReply() []byte
-}
-
-// addressed is a message that knows what it is about: every message of this package.
-type addressed interface {
-	// about is the method, "" for an array of several, and the connection it is for.
-	about() (method string, to *conn)
-}
-
-var (
-	_ errorReplier = (*request)(nil)
-	_ errorReplier = (*batch)(nil)
-	_ addressed    = (*request)(nil)
-	_ addressed    = (*batch)(nil)
-	_ addressed    = (*notification)(nil)
-)
-
 // encodeFailed says what to send in the place of a message that could not be
 // encoded: a mistake of this program.
-func (s *Server) encodeFailed(m writer.Message, err error) []byte {
+func (s *Server) encodeFailed(m writer.Message, err error) (instead []byte) {
 	s.panics.Add(1)
-	details := []any{"error", err}
-	if a, ok := m.(addressed); ok {
-		method, to := a.about()
-		details = append(details, "method", clip(method), "remote", to.remote())
+	var method string // "": an array of several
+	var to *conn
+	switch m := m.(type) {
+	case *request:
+		method, to, instead = m.name(), m.conn, m.errorReply()
+	case *batch:
+		to, instead = m.conn, m.errorReply()
+	case *notification:
+		method, to = m.subscription.method, m.subscription.conn
 	}
+	details := []any{"error", err, "method", clip(method), "remote", to.remote()}
 	if p, ok := errors.AsType[*writer.PanicError](err); ok {
 		details = append(details, "stack", string(p.Stack))
 	}
 	s.log.Error("a message could not be encoded", details...)
-	if a, ok := m.(errorReplier); ok {
+	if instead != nil {
 		s.countRefusal(errNotEncoded().Data) // once, for a batch too: the panic counts more
-		return a.errorReply()
 	}
-	return nil
+	return instead
 }

@@ -165,7 +165,7 @@ func TestAPageOfWideRowsEndsSoonerAndSaysWhereTheNextBegins(t *testing.T) {
 	page := func() (got struct {
 		Result wire.ListResult `json:"result"`
 	}) {
-		r := &request{op: op, id: []byte("1"), conn: c, method: &listMethod, bytes: listBytes(&op.Request)}
+		r := &request{op: op, id: []byte("1"), conn: c, method: &listMethod, bytes: listMethod.replyBytes(&op.Request)}
 		reply, err := r.Append(nil)
 		must(t, err)
 		must(t, wire.Unmarshal(reply, &got))
@@ -272,5 +272,5 @@ func TestNoNotificationExceedsItsSize(t *testing.T) {
 	}
 	got, err := n.Append(nil)
 	must(t, err)
-	wantWithin(t, "notification", got, n.size())
+	wantWithin(t, "notification", got, envelopeBytes+int64(len(event)))
 }

@@ -150,11 +150,15 @@ func (s *subscription) May(signer string) bool {
 	return s.conn.expired.Load() == 0 && s.conn.session.May(access.RightSubscribe, signer)
 }
 
+// envelopeBytes is the worst case of a notification without its event: with the id, and the number
+// missed.
+const envelopeBytes = 192
+
 // Offer implements events.Subscriber.
 func (s *subscription) Offer(event []byte, missed int64) bool {
 	n := notifications.Get().(*notification)
 	*n = notification{subscription: s, event: event, missed: missed}
-	return s.conn.out.Notify(n, n.size())
+	return s.conn.out.Notify(n, envelopeBytes+int64(len(event)))
 }
 
 // notification is one event on its way to one subscriber.
@@ -168,22 +172,10 @@ var _ writer.Message = (*notification)(nil)
 
 var notifications = sync.Pool{New: func() any { return new(notification) }}
 
-// size is the worst case of the notification without its event: the envelope,
-// the id, and the number missed.
-func (n *notification) size() int64 {
-	const envelope = 192
-	return envelope + int64(len(n.event))
-}
-
 // Append implements writer.Message.
 func (n *notification) Append(dst []byte) ([]byte, error) {
 	s := n.subscription
 	return s.write(dst, s.method, s.id, n.event, n.missed), nil
-}
-
-// about implements addressed.
-func (n *notification) about() (method string, to *conn) {
-	return n.subscription.method, n.subscription.conn
 }
 
 // Release implements writer.Message.
