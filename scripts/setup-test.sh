@@ -17,7 +17,7 @@ postgresql|a PostgreSQL server to start|postgresql|postgresql-server|postgresql|
 redis|a Redis server to start|redis-server|redis|redis|brew install redis
 prometheus|promtool, for rules and dashboards|prometheus|golang-github-prometheus|prometheus|brew install prometheus
 node|node and npm, for the chain (anvil) and the wallets of test/interop|nodejs npm|nodejs npm|nodejs npm|brew install node
-chromium|a browser, for the package of sdk/typescript in a page|chromium|chromium|chromium|brew install --cask chromium
+chromium|a browser, for the console, and the package of sdk/typescript in a page|chromium|chromium|chromium|brew install --cask chromium
 patroni|Patroni and etcd, for a PostgreSQL that fails over|patroni etcd-server|patroni etcd|patroni etcd|(on Linux only)
 '
 

@@ -95,7 +95,7 @@ export function moveShard(s: Shard, nodes: string[], again: () => Promise<Shard 
   return {
     name: `Pin shard ${s.id}`, path: 'shard/move', whyNot: whyNot('admin'),
     about: `It is ${s.owner ? `owned by ${s.owner}` : 'owned by no node'}${s.pinned ? `, and pinned to ${s.pinned}` : ''}. Its owner gives it up when it looks next.`,
-    inputs: [{ name: 'node', label: 'Node', kind: 'choice', choices: ['', ...nodes], optional: true, value: s.pinned ?? '', hint: '–: the balance says again which node has it.' }],
+    inputs: [{ name: 'node', label: 'Node', kind: 'choice', choices: ['', ...nodes], value: s.pinned ?? '', hint: '–: the balance says again which node has it.' }],
     body: (i) => ({ shard: s.id, node: i['node'] ?? '', token: s.token }),
     said: () => `Shard ${s.id} moves when its owner looks next.`,
     again: async () => {

@@ -43,7 +43,7 @@ export interface Act {
 type Step =
   | { at: 'form' }
   | { at: 'looking' | 'doing' }
-  | { at: 'looked'; would: string; before: Record<string, unknown> }
+  | { at: 'looked'; would: string; before: Record<string, object> }
   | { at: 'end'; how: 'Done' | 'Not done' | 'Unknown'; text: string; secret?: string }
 
 const open = signal<Act | undefined>(undefined)
@@ -59,17 +59,17 @@ export function openAct(act: Act): void {
   reason.value = typed.value = note.value = ''
   step.value = { at: 'form' }
   open.value = act
-  if (!act.inputs?.some((i) => !i.optional)) void look(act)
+  if (!act.inputs?.some((i) => i.kind !== 'check')) void look(act)
 }
 
-const complete = (act: Act): boolean => (act.inputs ?? []).every((i) => i.optional || i.kind === 'check' || inputs.value[i.name]!.trim() !== '')
+const complete = (act: Act): boolean => (act.inputs ?? []).every((i) => i.optional || i.kind === 'check' || i.kind === 'choice' || inputs.value[i.name]!.trim() !== '')
 
 /** look has the gateway say what the act would change. */
 async function look(act: Act): Promise<void> {
   if (act.blind) return void (step.value = { at: 'looked', would: act.about ?? '', before: {} })
   step.value = { at: 'looking' }
   try {
-    const said = await post<{ wouldDo?: string; before?: Record<string, unknown> }>(act.path, { ...act.body(inputs.value), dryRun: true, ...because() })
+    const said = await post<{ wouldDo?: string; before?: Record<string, object> }>(act.path, { ...act.body(inputs.value), dryRun: true, ...because() })
     if (open.value === act) step.value = { at: 'looked', would: said.wouldDo ?? 'It would be done.', before: said.before ?? {} }
   } catch (e) {
     if (open.value === act) await failed(act, e as Failure, false)
@@ -220,9 +220,9 @@ function One({ input: i, locked }: { input: Input; locked: boolean }) {
   )
 }
 
-/** Before is how it is now. */
-function Before({ of }: { of: Record<string, unknown> }) {
-  const facts = Object.entries(of).filter(([, v]) => v !== null && v !== undefined && v !== '')
+/** Before is how it is now: what the gateway says of the nonce, the signer, the shard or the key. */
+function Before({ of }: { of: Record<string, object> }) {
+  const facts = Object.values(of).flatMap((o) => Object.entries(o ?? {})).filter(([, v]) => v !== '' && v !== false && typeof v !== 'object')
   if (!facts.length) return null
-  return <dl class="facts">{facts.map(([k, v]) => <div><dt>{k}</dt><dd class="mono">{typeof v === 'object' ? JSON.stringify(v) : String(v)}</dd></div>)}</dl>
+  return <dl class="facts">{facts.map(([k, v]) => <div><dt>{k}</dt><dd class="mono">{String(v)}</dd></div>)}</dl>
 }

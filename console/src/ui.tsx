@@ -38,7 +38,7 @@ export function Table({ label, columns, rows, none }: { label: string; columns: 
   if (!rows.length) return <p class="muted">{none ?? 'None.'}</p>
   const number = columns.map((c) => c.startsWith('#'))
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+    <div class="scroll" tabIndex={0} role="group" aria-label={label}>
       <table>
         <thead><tr>{columns.map((c, i) => <th scope="col" class={number[i] ? 'num' : ''}>{c.replace('#', '')}</th>)}</tr></thead>
         <tbody>{rows.map((row) => <tr>{row.map((cell, i) => <td class={number[i] ? 'num' : ''}>{cell}</td>)}</tr>)}</tbody>

@@ -29,7 +29,7 @@ export function Windowed<T>({ label, columns, rows, cells, near, total, children
   useEffect(() => near?.(from, Math.min(rows.length, from + seen)), [from, seen, rows.length])
   const number = columns.map((c) => c.startsWith('#'))
   return (
-    <div ref={box} class="scroll window" tabIndex={0} role="region" aria-label={label}
+    <div ref={box} class="scroll window" tabIndex={0} role="group" aria-label={label}
       onScroll={(e) => setFrom(Math.floor(e.currentTarget.scrollTop / rowPx))}>
       <table aria-rowcount={(total ?? rows.length) + 1}>
         <thead><tr aria-rowindex={1}>{columns.map((c, i) => <th scope="col" class={number[i] ? 'num' : ''}>{c.replace('#', '')}</th>)}</tr></thead>

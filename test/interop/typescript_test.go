@@ -2,9 +2,6 @@ package interop
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +15,6 @@ import (
 	"noncegate/test/interop/chaintest"
 	"noncegate/test/interop/npm"
 	"noncegate/test/lab/npmtest"
-	"noncegate/test/lab/pgtest"
 	"noncegate/wire"
 )
 
@@ -96,8 +92,9 @@ func longTest(t *testing.T, name string, env ...string) {
 	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-reporter=spec", "test/"+name+".long.mjs"))
 }
 
-// The package in a page of Chromium: tickets, a payment by viem, a gateway that is killed, an hour of sleep; no error in the console.
-func TestLongTheTypeScriptPackageInABrowser(t *testing.T) {
+// browserEnv says where a browser is, and what drives it.
+func browserEnv(t *testing.T) []string {
+	t.Helper()
 	var browser string
 	for _, name := range []string{"chromium", "chromium-browser"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -107,26 +104,17 @@ func TestLongTheTypeScriptPackageInABrowser(t *testing.T) {
 	if browser == "" {
 		t.Fatal("no chromium in PATH: scripts/setup-test.sh long installs it, or says how")
 	}
-	longTest(t, "browser", "CHROMIUM="+browser, "PLAYWRIGHT="+filepath.Join(tools(t), "playwright-core", "index.mjs"))
+	return []string{"CHROMIUM=" + browser, "PLAYWRIGHT=" + filepath.Join(tools(t), "playwright-core", "index.mjs")}
+}
+
+// The package in a page of Chromium: tickets, a payment by viem, a gateway that is killed, an hour of sleep; no error in the console.
+func TestLongTheTypeScriptPackageInABrowser(t *testing.T) {
+	longTest(t, "browser", browserEnv(t)...)
 }
 
 // The package's tests with two gateways on PostgreSQL, of which one is the other's neighbour or forwards nothing to it.
 func TestLongTheTypeScriptPackageOnTwoNodes(t *testing.T) {
-	pg := get(pgtest.Start())(t)
-	t.Cleanup(func() {
-		if err := pg.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	databases := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, err := pg.CreateDatabase(r.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		fmt.Fprint(w, pg.URL(name))
-	}))
-	t.Cleanup(databases.Close)
-	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "DATABASES=" + databases.URL}
+	env := []string{"NONCEGATE=" + program, "ANVIL_PROGRAM=" + get(chaintest.AnvilProgram(t.Context()))(t), "DATABASES=" + databases(t)}
 	t.Log(inFolder(t, sdk(t), env, "node", "--test", "--test-concurrency=2", "--test-reporter=spec",
 		"test/nodes.long.mjs", "test/core.test.mjs", "test/viem.test.mjs", "test/ethers.test.mjs"))
 }

@@ -136,9 +136,9 @@ function Hashes({ of: n }: { of: ListedNonce }) {
 }
 
 function Nonces({ view }: { view: SignerView }) {
-  return <Table label="Nonces" columns={['#nonce', 'state', '#attempt', 'holder', 'ends', 'chain', 'hash or reason', 'changed']}
+  return <Table label="Nonces" columns={['#nonce', 'state', '#attempt', 'holder', 'request', 'ends', 'chain', 'hash or reason', 'changed']}
     rows={nonces(view, undefined).reverse().map((a) => [
-      a.nonce, <Word tone={tones[a.status] ?? 'plain'}>{a.status}</Word>, a.attempt, a.holder ?? '–', until(a.heldUntil), a.chain ?? '–',
+      a.nonce, <Word tone={tones[a.status] ?? 'plain'}>{a.status}</Word>, a.attempt, a.holder ?? '–', a.requestId ?? '–', until(a.heldUntil), a.chain ?? '–',
       a.txHash ? <code title={a.txHash}>{short(a.txHash)}</code> : a.reason ?? '–', ago(a.updatedAt)])} />
 }
 
