@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"sync"
@@ -124,6 +125,7 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 	}
 	storetest.Run(t, open)
 	t.Run("logs", func(t *testing.T) { storetest.RunLogs(t, open) })
+	t.Run("kept", func(t *testing.T) { storetest.RunKept(t, open) })
 }
 
 func TestAStoreInShardsKeepsCredentials(t *testing.T) {
@@ -511,5 +513,29 @@ func TestSteadyTrafficOfModeBasicOnASignerDoesNotKeepItsShard(t *testing.T) {
 		if err != nil || !done {
 			t.Fatalf("%s: %v, %v", step.what, done, err)
 		}
+	}
+}
+
+// The rows of a shard with the performance engine are behind what was handed out.
+func TestNothingIsMovedWhileThePerformanceEngineServesAShard(t *testing.T) {
+	t.Parallel()
+	url := newShards(t)
+	s := openShards(t, url, 0)
+	run(t, url, `UPDATE shard SET performance = true WHERE shard_id = 1`)
+	if err := s.Export(t.Context(), false, func(time.Time, *nonce.Kept) error { return nil }); !errors.Is(err, nonce.ErrEngineOn) {
+		t.Errorf("an export: %v", err)
+	}
+	one := []nonce.Kept{{Name: "a", Signer: &nonce.KeptSigner{Signer: nonce.Signer{Version: 1, Next: 1}}}}
+	if err := s.Import(t.Context(), func() (*nonce.Kept, error) {
+		if len(one) == 0 {
+			return nil, io.EOF
+		}
+		defer func() { one = nil }()
+		return &one[0], nil
+	}); !errors.Is(err, nonce.ErrEngineOn) {
+		t.Errorf("an import: %v", err)
+	}
+	if l, err := s.Load(t.Context(), []nonce.SignerNeed{{Signer: "a"}}); err != nil || l.Signers[0].Signer.Version != 0 {
+		t.Errorf("it came in nevertheless: %+v, %v", l, err)
 	}
 }

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"fmt"
+	"time"
+
 	"noncegate/lease"
 	"noncegate/nonce"
 )
@@ -109,4 +112,30 @@ func (d *draft) markDoubtful(row nonce.Row, do func(nonce.Row)) {
 		row.Attempt, d.ans.After = req.Attempt, d.grantRuns()
 		do(row)
 	}
+}
+
+// Alone is a signer as it is in a store that had no log: with the attempts and the version that it
+// may have come to under one. Its row was read when no log served it; sh is where it was. The error
+// says why it cannot be moved yet. Attempts of consumed nonces are raised by AloneAttempt.
+func Alone(s nonce.Signer, sh *lease.Shard, now int64) (nonce.Signer, error) {
+	s, lost := Mend(s, sh)
+	for i := range s.Live {
+		if doubtful(&s.Live[i]) {
+			return s, fmt.Errorf("nonce %d is in doubt since Redis was lost, and comes back by itself: try again later", s.Live[i].Nonce)
+		}
+	}
+	if until := sh.LostUntil(now); until > now && (lost || s.Epoch > 0) {
+		return s, fmt.Errorf("what was handed out before Redis was lost may be marked until %s: try again then", time.UnixMilli(until).UTC().Format(time.RFC3339))
+	}
+	s.Version += s.Epoch*s.Epoch<<attemptShift/handOutsPerWrite + min(s.Epoch, 1) // attemptOfRepair
+	s.Ceiling, s.Epoch = 0, 0
+	return s, nil
+}
+
+// AloneAttempt is at least the attempt of a consumed nonce of a signer that outlived so many losses.
+func AloneAttempt(attempt, epoch int64) int64 {
+	if attempt >= repairBase {
+		return attempt
+	}
+	return max(attempt, epoch<<attemptShift)
 }

@@ -154,7 +154,7 @@ func (b *basic) transaction(need nonce.SignerNeed, tasks []*task, noExpiry bool)
 		}
 		// With the version as it is an owner does not notice that the signer is not listed any
 		// more. Only a sweep does that, of shards without an owner.
-		if w.DueAt = firstDeadline(&plan.Signer); w.DueAt == 0 && (!w.Check || len(requests) == 0) {
+		if w.DueAt = plan.Signer.FirstDeadline(); w.DueAt == 0 && (!w.Check || len(requests) == 0) {
 			w.DueAt = nonce.Unlisted // if what it was listed for has passed
 		}
 		w.Watch = plan.Watch

@@ -265,7 +265,7 @@ func (s Signer) Ahead(is bool) { s.s.ahead = is }
 func (s Signer) Listing() (listed *int64, watch *nonce.Watch) { return &s.s.listed, &s.s.watch }
 
 // FirstDeadline is the earliest of its holds; 0: it has none.
-func (s Signer) FirstDeadline() int64 { return firstDeadline(&s.s.row) }
+func (s Signer) FirstDeadline() int64 { return s.s.row.FirstDeadline() }
 
 // Stop has nothing but a safe floor change it. An operator is told why by the caller.
 func (s Signer) Stop() { s.s.stop() }

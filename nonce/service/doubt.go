@@ -23,7 +23,7 @@ func (w *worker) mendAll(groups []*group) []*group {
 		}
 		ill = append(ill, g)
 		writes = append(writes, nonce.Write{
-			Name: g.name, Term: g.shard.Believed(), Generation: w.generation, Signer: mended, DueAt: firstDeadline(&mended),
+			Name: g.name, Term: g.shard.Believed(), Generation: w.generation, Signer: mended, DueAt: mended.FirstDeadline(),
 		})
 	}
 	if len(ill) == 0 {

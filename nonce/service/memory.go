@@ -50,16 +50,6 @@ func (s *signer) bytes() int64 {
 	return n
 }
 
-// firstDeadline is the earliest deadline of a hold, 0 without any.
-func firstDeadline(row *nonce.Signer) (first int64) {
-	for i := range row.Live {
-		if e := &row.Live[i]; e.Status == nonce.Held && (first == 0 || e.Until < first) {
-			first = e.Until
-		}
-	}
-	return first
-}
-
 // memory is what a worker remembers. The least recently used signer is forgotten when
 // there are too many signers, or too many bytes of them.
 type memory struct {

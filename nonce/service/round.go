@@ -247,7 +247,7 @@ func (w *worker) plan(g *group) {
 // listed for has passed.
 func (w *worker) dueAt(g *group) int64 {
 	passed := g.sig.listed != 0 && g.sig.listed <= w.svc.clock.now().Earliest || g.listed.Signer != ""
-	switch first := firstDeadline(&g.plan.Signer); {
+	switch first := g.plan.Signer.FirstDeadline(); {
 	case first != 0 && first == g.listed.At: // it is over, and cannot be ended yet
 	case first != 0 && (passed || g.sig.listed == 0 || first < g.sig.listed):
 		return first

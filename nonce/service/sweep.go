@@ -58,7 +58,7 @@ func (d *dates) Pop() any {
 
 // expect notes the signer's first deadline, unless an earlier one is noted.
 func (d *dates) expect(sig *signer) {
-	switch at := firstDeadline(&sig.row); {
+	switch at := sig.row.FirstDeadline(); {
 	case at == 0:
 	case sig.dueAt == 0:
 		sig.dueAt = at

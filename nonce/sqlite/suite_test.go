@@ -68,7 +68,7 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 	if err := openShards(t, template, 2, sqlite.Config{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	storetest.Run(t, func(t *testing.T) storetest.Database {
+	open := func(t *testing.T) storetest.Database {
 		var ahead atomic.Int64 // milliseconds
 		began := time.UnixMilli(1_790_000_000_000)
 		now := func() time.Time { return began.Add(time.Duration(ahead.Load()) * time.Millisecond) }
@@ -81,7 +81,9 @@ func TestAStoreInShardsKeepsTheRules(t *testing.T) {
 			},
 			Advance: func(d time.Duration) { ahead.Add(d.Milliseconds()) },
 		}
-	})
+	}
+	storetest.Run(t, open)
+	t.Run("kept", func(t *testing.T) { storetest.RunKept(t, open) })
 }
 
 func TestTheNumberOfShardsIsThatOfTheFile(t *testing.T) {
