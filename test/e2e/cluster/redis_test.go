@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"noncegate/client"
 	"noncegate/test/e2e"
@@ -35,23 +34,6 @@ func TestARedisThatCannotBeUsedStopsTheStartWithASentence(t *testing.T) {
 				t.Errorf("said %q", said)
 			}
 		})
-	}
-}
-
-func TestASQLiteGatewayTakesRedisAndPublishesNothing(t *testing.T) {
-	t.Parallel()
-	r := e2e.StartRedis(t)
-	p := e2e.Launch(t, "--store=sqlite:"+t.TempDir()+"/n.db", "--redis="+r.URL())
-	sub, err := dialAt(t, p.URL).Subscribe(t.Context())
-	expect.Must(t, err)
-	p.Connect().Allocate(e2e.Account, "")
-	select {
-	case <-sub.Events():
-	case <-time.After(wait.Patience):
-		t.Fatal("no event")
-	}
-	if open, err := r.Client(t).PubSubShardChannels(t.Context(), "*").Result(); err != nil || len(open) != 0 {
-		t.Errorf("channels %v, %v", open, err)
 	}
 }
 

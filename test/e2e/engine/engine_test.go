@@ -48,11 +48,12 @@ func engine(p *e2e.Process) (s engineStatus) {
 
 func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {
 	t.Parallel()
-	lite := e2e.Launch(t, "--store=sqlite:"+t.TempDir()+"/n.db")
-	plain := e2e.Launch(t, "--store="+e2e.Database(t))
-	r := e2e.StartRedis(t)
-	basic := e2e.Launch(t, "--store="+e2e.Database(t), "--mode=basic", "--redis="+r.URL())
-	for why, p := range map[string]*e2e.Process{"a SQLite store has no performance engine": lite, "start the gateway with --redis": plain, "mode basic has no performance engine": basic} {
+	redis := "--redis=" + e2e.StartRedis(t).URL()
+	for why, p := range map[string]*e2e.Process{
+		"a SQLite store has no performance engine": e2e.Launch(t, "--store=sqlite:"+t.TempDir()+"/n.db", redis),
+		"start the gateway with --redis":           e2e.Launch(t, "--store="+e2e.Database(t)),
+		"mode basic has no performance engine":     e2e.Launch(t, "--store="+e2e.Database(t), "--mode=basic", redis),
+	} {
 		if s := engine(p); s.Available || s.State != performance.Reliable || !strings.Contains(s.Why, why) {
 			t.Errorf("%s: the status is %+v", why, s)
 		}
@@ -62,7 +63,7 @@ func TestASwitchThatIsNotPossibleSaysStateAndReason(t *testing.T) {
 			}
 		}
 	}
-	whole := e2e.Launch(t, "--store="+e2e.Database(t), "--redis="+r.URL())
+	whole := e2e.Launch(t, "--store="+e2e.Database(t), redis)
 	if o := command(whole, "engine", "switch", "sideways"); o.Code == e2e.ExitOK || !strings.Contains(o.Stderr, `"sideways" is neither performance nor reliable`) {
 		t.Errorf("to switch sideways ended with %d: %s", o.Code, o.Stderr)
 	}
