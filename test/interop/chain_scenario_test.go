@@ -98,14 +98,19 @@ func newScenario(t *testing.T) *scenario {
 }
 
 func (s *scenario) run(text string) {
+	steps := 0
 	for i, line := range strings.Split(text, "\n") {
 		if line, _, _ = strings.Cut(line, "#  "); strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
 			continue
 		}
+		steps++
 		s.line(i+1, strings.TrimSpace(line))
 		if s.t.Failed() {
 			s.t.FailNow()
 		}
+	}
+	if steps == 0 {
+		s.t.Error("the scenario has no step")
 	}
 }
 
@@ -146,7 +151,7 @@ func (s *scenario) do(words []string) string {
 // begin starts the gateway, with quick settings, and what the scenario wants.
 func (s *scenario) begin(settings []string) {
 	nodes := s.proxy.WS()
-	flags := []string{"--chain-gap-after=1s", "--unknown-ttl=2s", "--sweep-interval=100ms"}
+	flags := []string{"--chain-gap-after=1s", "--unknown-ttl=1m", "--sweep-interval=100ms"}
 	for _, f := range settings {
 		if f == "two" { // a second node that nothing happens to
 			nodes += "," + s.sim.URL()
@@ -154,8 +159,7 @@ func (s *scenario) begin(settings []string) {
 			flags = append(flags, f)
 		}
 	}
-	flags = append(chainFlags(nodes, s.sim), append(flags, "--chain-timeout=1s")...)
-	s.gateway = start(s.t, flags...)
+	s.gateway = start(s.t, append(chainFlags(nodes, s.sim), flags...)...)
 	// A block from before the first that it sees shows no transactions.
 	if !s.faulty && !eventually(func() bool { return strings.Contains(s.Log(), "node of the chain answers") }) {
 		s.t.Fatal("the gateway does not ask its node")
@@ -326,9 +330,8 @@ func (s *scenario) heard(typ string) string {
 
 // faults are the words of fault.
 var faults = map[string]chaintest.Fault{
-	"lost": chaintest.Lost, "noanswer": chaintest.NoAnswer, "cut": chaintest.Cut, "cutafter": chaintest.CutAfter, "notjson": chaintest.NotJSON,
-	"endless": chaintest.Big(math.MaxInt64), "busy": chaintest.Status(429), "broken": chaintest.Status(502), "chain9": chaintest.Result("0x9"),
-	"limit": chaintest.RPCError(-32005, "limit exceeded"), "null": chaintest.Result(nil), "big": chaintest.Big(100 << 20),
+	"notjson": chaintest.NotJSON, "endless": chaintest.Big(math.MaxInt64), "big": chaintest.Big(100 << 20), "null": chaintest.Result(nil),
+	"busy": chaintest.Status(http.StatusTooManyRequests), "chain9": chaintest.Result("0x9"),
 	"redirect": chaintest.Page(http.StatusFound, http.Header{"Location": {"http://127.0.0.1:9/"}}, ""),
 }
 

@@ -45,7 +45,7 @@ type payment struct {
 type payer func(payment) (hash string, err error)
 
 // clientTimeout is how long a client waits for its node.
-const clientTimeout = 3 * time.Second
+const clientTimeout = 10 * time.Second
 
 func newBench(t *testing.T) *bench {
 	b := &bench{chained: startChained(t)}

@@ -32,8 +32,11 @@ type chained struct {
 	proxy *chaintest.Proxy
 }
 
+// chainFlags have a gateway ask nodes, and wait for them as long as a busy machine may take.
 func chainFlags(nodes string, sim *chaintest.Sim) []string {
-	return []string{fmt.Sprintf("--chain=eip155:%v=%s", sim.ChainID(), nodes), "--chain-poll=50ms", "--chain-timeout=2s", "--log-level=debug"}
+	return []string{
+		fmt.Sprintf("--chain=eip155:%v=%s", sim.ChainID(), nodes), "--chain-poll=50ms", "--chain-timeout=45s", "--chain-wait=45s", "--log-level=debug",
+	}
 }
 
 func startChained(t *testing.T) *chained {
@@ -46,7 +49,8 @@ func startFaulty(t *testing.T) *chained {
 	t.Helper()
 	sim := chaintest.StartSim(t, chaintest.SimConfig{Accounts: 4})
 	proxy := chaintest.StartProxy(t, sim)
-	return &chained{gateway: start(t, chainFlags(proxy.WS(), sim)...), sim: sim, proxy: proxy}
+	flags := append(chainFlags(proxy.WS(), sim), "--chain-timeout=8s") // for an answer that does not come
+	return &chained{gateway: start(t, flags...), sim: sim, proxy: proxy}
 }
 
 // eth is the endpoint's address; ws is its scheme.
