@@ -108,8 +108,7 @@ func (c *Client) pick(ctx context.Context, o *op) (*rpcconn.Conn, error) {
 // atOnce is the pause before a try that needs none.
 const atOnce = -1
 
-// react does what an error asks for, beyond another try, and returns how long
-// that one must wait at least.
+// react does what an error asks for, and returns how long the next try must wait at least.
 func (c *Client) react(o *op, via *rpcconn.Conn, err error) time.Duration {
 	r, ok := errors.AsType[*refusal](err)
 	if !ok {
@@ -158,8 +157,8 @@ var (
 	errNoTime  = fmt.Errorf("no time for another try: %w", context.DeadlineExceeded)
 )
 
-// history is what the tries of one call have shown. It keeps the three outcomes
-// apart: once a try is unknown, only an answer or a conflict settles it.
+// history is what the tries of one call have shown: once one is unknown, only an answer or a
+// conflict settles it.
 type history struct {
 	op      *op
 	unknown error // the first try whose outcome nobody knows

@@ -51,7 +51,6 @@ const (
 	longestAway   = time.Minute // what a gateway, or a proxy before it, may ask for
 )
 
-// connections are the settings of connections to a gateway.
 func (c *Client) connections() *rpcconn.Config {
 	cfg := &c.cfg
 	return &rpcconn.Config{
@@ -81,8 +80,7 @@ func (c *Client) changed(conn *rpcconn.Conn, err error) {
 
 // Close ends all connections and goroutines of the client and waits for them.
 // Calls under way end with ErrClosed in their error: those that were sent are
-// unknown. Later calls were not sent. It may be called more than once, and
-// returns nil.
+// unknown. It may be called more than once, and returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

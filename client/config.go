@@ -17,12 +17,10 @@ type Config struct {
 	// URLs are further addresses of the same gateway or cluster. When a
 	// connection is lost or refused, the next one is tried in turn.
 	URLs []string
-	// Header is sent with each upgrade, for authorization. It goes to owners
-	// that not_owner names too (see OwnerConnections). A user in a URL, as in
-	// wss://any:KEY@host, is the same as an Authorization in it.
+	// Header is sent with each upgrade, for authorization, also to OwnerConnections.
+	// A user in a URL, as in wss://any:KEY@host, is the same as an Authorization in it.
 	Header http.Header
-	// TLS is for wss addresses.
-	TLS *tls.Config
+	TLS    *tls.Config // for wss
 	// NetDial opens the connections beneath, instead of a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Logger is told of connections lost and opened, and on level debug of each
@@ -39,8 +37,7 @@ type Config struct {
 	WriteTimeout time.Duration
 
 	// MaxInflight is how many calls of a connection may wait for an answer.
-	// Default 256, which is what the gateway allows; more are refused there
-	// with server_busy.
+	// Default 256; the gateway refuses more than that with server_busy.
 	MaxInflight int
 	// QueueLimit is how many calls beyond MaxInflight may wait for their turn.
 	// The next one is ErrQueueFull. Default 1024.

@@ -102,6 +102,7 @@ func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
 		"an error after the hash":                    {false, signs, false, "", errBoom, ""},
 		"an error before the hash, with the promise": {true, false, false, "", errBoom, "nonce_markRecyclable 4#2 handler_error false"},
 		"an error after the hash, with the promise":  {true, signs, false, "", errBoom, ""},
+		"a context that was cancelled":               {false, false, false, "", context.Canceled, ""},
 		"a hash that could not be recorded":          {true, signs, fails, "", errBoom, ""},
 		"not sent":                                   {false, false, false, "", unsent, "nonce_markRecyclable 4#2 handler_error false"},
 		"not sent, though the hash was recorded":     {true, signs, false, "", unsent, "nonce_markRecyclable 4#2 handler_error true"},
@@ -136,28 +137,6 @@ func TestWithNonceGivesBackOnlyWhatIsKnownNotToBeSent(t *testing.T) {
 					t.Errorf("got error %v, want %v", err, test.err)
 				}
 			})
-		})
-	}
-}
-
-func TestWithNonceLeavesTheHoldWhenItsContextIsCancelled(t *testing.T) {
-	for _, signs := range []bool{false, true} {
-		story(t, Config{}, func(t *testing.T, _ *network, c *Client, p *peer) {
-			ctx, cancel := context.WithCancel(t.Context())
-			wait := withNonce(ctx, t, c, p, NonceOptions{RecordFirst: signs}, func(ctx context.Context, n *HeldNonce) (string, error) {
-				if signs {
-					expect.Check(t, n.Signed(ctx, "0x5"))
-				}
-				cancel()
-				return "", ctx.Err()
-			})
-			if signs {
-				p.Answer(p.Next(wire.MethodMarkSigned), wire.MarkResult{})
-			}
-			if _, err := wait(); !errors.Is(err, context.Canceled) {
-				t.Errorf("got error %v", err)
-			}
-			wantUnmarked(t, p)
 		})
 	}
 }

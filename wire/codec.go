@@ -145,23 +145,9 @@ func shortened(field string) string {
 	return field
 }
 
-// Raw is a JSON value as it was written. Decoding copies it, into the memory
+// Raw is a JSON value as it was written; nil is null. Decoding copies it, into the memory
 // that is there if that is large enough.
-type Raw []byte
-
-// MarshalJSON returns r, or null when it is empty.
-func (r Raw) MarshalJSON() ([]byte, error) {
-	if len(r) == 0 {
-		return null, nil
-	}
-	return r, nil
-}
-
-// UnmarshalJSON keeps a copy of data.
-func (r *Raw) UnmarshalJSON(data []byte) error {
-	*r = append((*r)[:0], data...)
-	return nil
-}
+type Raw = jsontext.Value
 
 var null = []byte("null")
 

@@ -279,13 +279,9 @@ func readNumber(_ *field, value []byte, v reflect.Value) (uint64, *broken) {
 	return 0, nil
 }
 
-func readOptional(_ *field, value []byte, v reflect.Value) (uint64, *broken) {
-	n, rule := parseNumber(value)
-	if rule != "" {
-		return 0, &broken{rule: rule}
-	}
-	v.Set(reflect.ValueOf(&n))
-	return 0, nil
+func readOptional(f *field, value []byte, v reflect.Value) (uint64, *broken) {
+	v.Set(reflect.New(v.Type().Elem()))
+	return readNumber(f, value, v.Elem())
 }
 
 func readFlag(_ *field, value []byte, v reflect.Value) (uint64, *broken) {

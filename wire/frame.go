@@ -11,7 +11,7 @@ import (
 // Call is one request of a frame. Its bytes are those of the frame.
 type Call struct {
 	ID     []byte // raw JSON, to be echoed; nil: a notification, answered by nothing
-	Method string
+	Method []byte
 	Params []byte // raw JSON, an object or an array, in which names may be given twice and surrogates unpaired; nil: none
 	Err    *Error // this request is invalid; ID is then what can be echoed, null where nothing can
 }
@@ -88,14 +88,10 @@ func callOf(data []byte) Call {
 		return refused(id, invalidRequest("method", "is required"))
 	case r.method[0] != '"':
 		return refused(id, invalidRequest("method", "must be a string"))
+	case unpaired(r.method):
+		return refused(id, invalidRequest("method", unpairedSurrogate))
 	}
-	c := Call{ID: id, Method: methodNames[string(r.method)]}
-	if c.Method == "" {
-		if unpaired(r.method) {
-			return refused(id, invalidRequest("method", unpairedSurrogate))
-		}
-		c.Method = string(unquote(r.method))
-	}
+	c := Call{ID: id, Method: unquote(r.method)}
 	switch jsontext.Value(r.params).Kind() {
 	case jsontext.KindBeginObject, jsontext.KindBeginArray:
 		c.Params = r.params
@@ -187,9 +183,9 @@ func parseError(data []byte) *Error {
 	at := int64(len(data))
 	if se, ok := errors.AsType[*jsontext.SyntacticError](notJSON(data)); ok {
 		at = se.ByteOffset
-	}
-	if nesting(data[:at]) >= maxNesting {
-		return Errorf(CodeParseError, "arrays and objects must be nested at most %d deep; the frame is deeper at byte %d", maxNesting, at)
+		if se.Err != nil && se.Err.Error() == "exceeded max depth" { // the library has no other name for it
+			return Errorf(CodeParseError, "arrays and objects must be nested at most %d deep; the frame is deeper at byte %d", maxNesting, at)
+		}
 	}
 	return Errorf(CodeParseError, "the frame is not valid JSON at byte %d", at)
 }
@@ -197,23 +193,3 @@ func parseError(data []byte) *Error {
 // maxNesting is how deep arrays and objects of a frame may be nested, the frame's own
 // value included. The JSON library sets it.
 const maxNesting = 10_000
-
-// nesting is how many arrays and objects are open at the end of text, which is the
-// beginning of valid JSON.
-func nesting(text []byte) (depth int) {
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth--
-		case '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-		}
-	}
-	return depth
-}

@@ -74,18 +74,21 @@ func TestAFrameKeepsTheMemoryOfFewCalls(t *testing.T) {
 func TestNestingHasALimit(t *testing.T) {
 	nest := func(depth int) string { return strings.Repeat(`[`, depth) + strings.Repeat(`]`, depth) }
 	var f Frame
-	for _, test := range []struct{ name, before, after string }{
-		{"a batch", "", ""},
-		{"params", `{"jsonrpc":"2.0","id":1,"method":"x\"[{","params":`, "}"},
-		{"another member", `{"jsonrpc":"2.0","id":1,"method":"x","trace":`, "}"},
-		{"params in a batch", `[{"jsonrpc":"2.0","id":1,"method":"x","params":`, "}]"},
+	for _, test := range []struct {
+		name, before, after string
+		around              int
+	}{
+		{"a batch", "", "", 0},
+		{"params", `{"jsonrpc":"2.0","id":1,"method":"x\"[{","params":`, "}", 1},
+		{"another member", `{"jsonrpc":"2.0","id":1,"method":"x","trace":`, "}", 1},
+		{"params in a batch", `[{"jsonrpc":"2.0","id":1,"method":"x","params":`, "}]", 2},
 	} {
-		around := nesting([]byte(test.before))
-		if err := f.Decode([]byte(test.before + nest(10_000-around) + test.after)); err != nil {
+		if err := f.Decode([]byte(test.before + nest(10_000-test.around) + test.after)); err != nil {
 			t.Errorf("%s, 10000 deep: %v", test.name, err)
 		}
-		err := f.Decode([]byte(test.before + nest(10_001-around) + test.after))
-		want := fmt.Sprintf("parse_error: arrays and objects must be nested at most 10000 deep; the frame is deeper at byte %d", len(test.before)+10_000-around)
+		err := f.Decode([]byte(test.before + nest(10_001-test.around) + test.after))
+		want := fmt.Sprintf("parse_error: arrays and objects must be nested at most 10000 deep; the frame is deeper at byte %d",
+			len(test.before)+10_000-test.around)
 		if err == nil || err.Code != CodeParseError || err.Message != want {
 			t.Errorf("%s, 10001 deep:\n got %v\nwant %s", test.name, err, want)
 		}

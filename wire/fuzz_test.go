@@ -178,7 +178,7 @@ func checkCall(t *testing.T, c Call) {
 		return
 	}
 	type member = map[string]any
-	m := member{"jsonrpc": "2.0", "method": c.Method}
+	m := member{"jsonrpc": "2.0", "method": string(c.Method)}
 	if c.ID != nil {
 		m["id"] = json.RawMessage(c.ID)
 	}
@@ -188,7 +188,7 @@ func checkCall(t *testing.T, c Call) {
 	text, err := json.Marshal(m)
 	expect.Must(t, err)
 	var again Frame
-	if err := again.Decode(text); err != nil || again.Calls[0].Err != nil || again.Calls[0].Method != c.Method {
+	if err := again.Decode(text); err != nil || again.Calls[0].Err != nil || string(again.Calls[0].Method) != string(c.Method) {
 		t.Fatalf("%s: %v, %+v", text, err, again.Calls)
 	}
 	if (again.Calls[0].ID == nil) != (c.ID == nil) || (again.Calls[0].Params == nil) != (c.Params == nil) {

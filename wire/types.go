@@ -28,18 +28,6 @@ const (
 	MethodStats          = "gateway_stats"
 )
 
-// methodNames are the methods that clients may ask for, by their names in quotes.
-var methodNames = func() map[string]string {
-	names := make(map[string]string)
-	for _, m := range []string{
-		MethodAllocate, MethodMarkUsed, MethodMarkRecyclable, MethodMarkSigned, MethodExtend, MethodRepair, MethodStatus, MethodList,
-		MethodSetFloor, MethodSubscribe, MethodUnsubscribe, MethodEthSubscribe, MethodEthUnsubscribe, MethodInfo, MethodStats,
-	} {
-		names[strconv.Quote(m)] = m
-	}
-	return names
-}()
-
 // The states of an allocation, as they are written on the wire. One that is UNKNOWN
 // is a hold whose time is over, and nobody knows whether its nonce was used.
 const (
@@ -91,8 +79,7 @@ type NonceAttempt struct {
 
 // AllocateResult answers nonce_allocate. Nonce, Attempt and Reissued are of the lowest;
 // Nonces is present when more than one was asked for. HoldMs is what was left of the hold at the
-// commit; a client counts it from the moment it sent the request, which can
-// only make it stop sooner.
+// commit; a client counts it from sending, which can only make it stop sooner.
 type AllocateResult struct {
 	Signer       string         `json:"signer"`
 	Nonce        int64          `json:"nonce"`
@@ -119,7 +106,8 @@ const (
 	ReissuedRepair = "repair" // nonce_repair took the nonce from it
 )
 
-// MarkResult answers nonce_markUsed, nonce_markSigned and nonce_markRecyclable.
+// MarkResult answers nonce_markUsed, nonce_markSigned and nonce_markRecyclable. HoldMs, here and in
+// other results, is counted as that of AllocateResult.
 type MarkResult struct {
 	Signer   string   `json:"signer"`
 	Nonce    int64    `json:"nonce"`
@@ -129,14 +117,12 @@ type MarkResult struct {
 	TxHashes []string `json:"txHashes,omitempty"` // all, newest first, when there are several
 	Replaced string   `json:"replaced,omitempty"` // the newest one before this mark, when the mark added another
 
-	// Of nonce_markSigned, while the nonce is HELD. HoldMs is counted as that of
-	// AllocateResult.
+	// Of nonce_markSigned, while the nonce is HELD.
 	HeldUntil *Time `json:"heldUntil,omitempty"`
 	HoldMs    int64 `json:"holdMs,omitempty"`
 }
 
-// ExtendResult answers nonce_extend: the hold with its new deadline. HoldMs is counted
-// as that of AllocateResult.
+// ExtendResult answers nonce_extend: the hold with its new deadline.
 type ExtendResult struct {
 	Signer       string `json:"signer"`
 	Nonce        int64  `json:"nonce"`
@@ -147,8 +133,8 @@ type ExtendResult struct {
 }
 
 // RepairResult answers nonce_repair: a hold of a nonce whatever it was, what it was, and
-// what is known of the transactions that were sent with it. HoldMs is counted as that
-// of AllocateResult. A repeat of a request id is not told what it was before.
+// what is known of the transactions that were sent with it. A repeat of a request id is not told
+// what it was before.
 type RepairResult struct {
 	Signer       string `json:"signer"`
 	Nonce        int64  `json:"nonce"`

@@ -25,7 +25,7 @@ func (s *Server) auditPost(r *http.Request, g *identity) {
 	if g.session == nil || !s.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}
-	if socket, known := r.Context().Value(socketKey{}).(net.Conn); known && !s.preAuth.newcomer(socket, g.session.Credential) {
+	if socket, known := r.Context().Value(socketKey{}).(net.Conn); known && !s.preAuth.shows(socket, g.session.Credential) {
 		return
 	}
 	e := entryOf(audit.Login, g.session, r.RemoteAddr)

@@ -35,7 +35,6 @@ func newBatch(c *conn, requests []*request) *batch {
 	return b
 }
 
-// answerBytes is the worst case of the frame, 0 if all are notifications.
 func (b *batch) answerBytes() int64 {
 	if b.answers == 0 {
 		return 0
@@ -47,17 +46,17 @@ func (b *batch) answerBytes() int64 {
 	return bytes
 }
 
-// finish is called by each element that is done.
+// finish is called by each element that is done; the last one queues the answer.
 func (b *batch) finish() nonce.Waker {
 	if b.open.Add(-1) > 0 {
 		return nil
 	}
 	c := b.conn
-	var live []*subscription
+	var feeds []Feed
 	for _, r := range b.requests {
 		if r.subscription != nil {
-			r.subscription.announce()
-			live = append(live, r.subscription)
+			r.subscription.feed.Announce()
+			feeds = append(feeds, r.subscription.feed)
 		}
 	}
 	if b.answers > 0 {
@@ -66,8 +65,8 @@ func (b *batch) finish() nonce.Waker {
 	} else {
 		b.Release()
 	}
-	for _, s := range live {
-		s.goLive()
+	for _, f := range feeds {
+		f.Start()
 	}
 	return c.out
 }

@@ -21,9 +21,8 @@ const maxBadFrames = 1000
 
 // conn is one connection. What this package calls its read goroutine is two, which never run at once:
 // read waits for bytes on the smallest stack there is, and starts serve, which decodes frames, admits
-// and starts requests, until nothing is left. At the end read waits for the writer's queue, which closes
-// the socket. No other goroutine does any of these.
-// An idle connection holds this struct, gorilla's read buffer and read's stack.
+// and starts requests, until nothing is left. An idle connection holds this struct, gorilla's read
+// buffer and read's stack.
 type conn struct {
 	srv       *Server
 	room      *Room
@@ -180,16 +179,15 @@ func (c *conn) broken(err error) bool {
 	return false
 }
 
-// handle decodes a frame and starts what it asks for, or answers why not. false:
+// handle decodes a frame and starts what it asks for, or answers why not. Not good:
 // there was no valid request in it.
-func (c *conn) handle(s *scratch) bool {
+func (c *conn) handle(s *scratch) (good bool) {
 	s.frame.MaxBatch = c.srv.cfg.MaxBatch
 	c.awaitBy = time.Time{}
 	if err := s.frame.Decode(s.payload); err != nil {
 		c.answer(err)
 		return false
 	}
-	good := false
 	for i := range s.frame.Calls {
 		r := c.newRequest(&s.frame.Calls[i])
 		good = good || r.err == nil || r.err.Code == wire.CodeForbidden // which is said to a request only
@@ -208,7 +206,6 @@ func (c *conn) answer(err *wire.Error) {
 	c.startOne(c.newRequest(&wire.Call{ID: []byte("null"), Err: err}))
 }
 
-// startOne admits and starts a request that came alone.
 func (c *conn) startOne(r *request) {
 	if err := c.reserve(&r.took, r.answerBytes(), []*request{r}); err != nil {
 		c.refuse(r, err, r)
@@ -232,7 +229,6 @@ func (c *conn) startAll(requests []*request) {
 	}
 }
 
-// startBatch admits and starts an array as a whole.
 func (c *conn) startBatch(requests []*request) {
 	b := newBatch(c, requests)
 	if b.answerBytes() > c.room.maxAnswer() {
@@ -296,8 +292,7 @@ func (c *conn) awaitRoom(take func() bool, enough <-chan time.Time) bool {
 // where one was begun before.
 func (c *conn) close(code int, reason string) { c.closeAs(int32(code), code, reason) }
 
-// closeAs is close, begun with a code or clientsClose. Whoever begins it sends the frame, so
-// that what is counted is what was sent.
+// closeAs is close, counted as began: a code or clientsClose.
 func (c *conn) closeAs(began int32, code int, reason string) {
 	if c.began.CompareAndSwap(0, began) {
 		c.out.CloseAfterFlush(code, reason)
@@ -307,7 +302,6 @@ func (c *conn) closeAs(began int32, code int, reason string) {
 	}
 }
 
-// isClosing reports whether an orderly close was begun.
 func (c *conn) isClosing() bool { return c.began.Load() != 0 }
 
 // recovered keeps a mistake of ours from ending the process. what is where it was made.
@@ -318,7 +312,6 @@ func (c *conn) recovered(what string) {
 	}
 }
 
-// remote is the address of the peer.
 func (c *conn) remote() string { return c.transport.RemoteAddr().String() }
 
 // end waits until the queue has said its last, and closes the socket. A peer that
@@ -343,14 +336,12 @@ func (c *conn) end() {
 	_ = c.ws.Close()
 }
 
-// onPing answers a ping of the peer's.
 func (c *conn) onPing(payload string) error {
 	c.control()
 	c.out.Pong([]byte(payload))
 	return nil
 }
 
-// onClose answers the peer's close frame.
 func (c *conn) onClose(code int, _ string) error {
 	c.peerClosed = true
 	if c.transport.HalfCode() {

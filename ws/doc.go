@@ -38,11 +38,10 @@
 //   - bounds: quota.go (a second, and of subscriptions), room.go (in flight)
 //   - methods: method_NAME.go (params, right, audit, size and reply of each), errors.go,
 //     subscription.go (events)
-//   - waiting: line.go (the order of a signer's requests), sight.go (for a chain), guard.go
-//     (for a lock)
-//   - other protocols: protocol.go (a Room on connections, and its callers), posted.go (by POST);
+//   - waiting: line.go (the order of a signer's requests, and for a chain), guard.go (for a lock)
+//   - other protocols: protocol.go (a Protocol on connections and by POST, and its callers);
 //     package relay serves one
-//   - the end: registry.go (the open connections, their pings and silence), watch.go (timeouts
-//     and floods), drain.go (Drain and Stop)
-//   - numbers: metrics.go (counters), gauges.go
+//   - the end: registry.go (the open connections, their pings, silence, timeouts and floods),
+//     drain.go (Drain and Stop)
+//   - numbers: metrics.go
 package ws

@@ -99,6 +99,12 @@ func (m *method) replyBytes(r *nonce.Request) int64 {
 	return bytes
 }
 
+// about makes an op of one attempt of a nonce.
+func (c *conn) about(op *op, kind nonce.Kind, signer string, n, attempt int64) *wire.Error {
+	op.Kind, op.Nonce, op.Request.Attempt = kind, n, attempt
+	return c.setSigner(op, signer)
+}
+
 func (c *conn) setSigner(op *op, given string) *wire.Error {
 	signer, bad := nonce.ParseSigner(given)
 	if bad != nil {

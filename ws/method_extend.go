@@ -18,11 +18,7 @@ var extendMethod = method{
 }
 
 func (c *conn) extend(r *request, p wire.ExtendParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
-		return err
-	}
-	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindExtend, p.Nonce, p.Attempt
-	return nil
+	return cmp.Or(c.about(&r.op, nonce.KindExtend, p.Signer, p.Nonce, p.Attempt), c.setHold(&r.op, p.HoldMs))
 }
 
 func extendResult(op *op) *wire.ExtendResult {

@@ -17,14 +17,13 @@ var markRecyclableMethod = method{
 }
 
 func (c *conn) markRecyclable(r *request, p wire.MarkRecyclableParams) *wire.Error {
-	if err := c.setSigner(&r.op, p.Signer); err != nil {
+	if err := c.about(&r.op, nonce.KindMarkRecyclable, p.Signer, p.Nonce, p.Attempt); err != nil {
 		return err
 	}
 	reason, bad := nonce.ParseReason(p.Reason)
 	if bad != nil {
 		return invalidParams("reason", bad.Error())
 	}
-	r.op.Kind, r.op.Nonce, r.op.Request.Attempt, r.op.Reason = nonce.KindMarkRecyclable, p.Nonce, p.Attempt, reason
-	r.op.Unsent = p.Unsent
+	r.op.Reason, r.op.Unsent = reason, p.Unsent
 	return c.setGuard(r, p.Guard)
 }

@@ -19,9 +19,5 @@ var markSignedMethod = method{
 }
 
 func (c *conn) markSigned(r *request, p wire.MarkSignedParams) *wire.Error {
-	if err := c.setSigner(&r.op, p.Signer); err != nil {
-		return err
-	}
-	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkSigned, p.Nonce, p.Attempt
-	return cmp.Or(setHash(&r.op, p.TxHash), c.setGuard(r, p.Guard))
+	return cmp.Or(c.about(&r.op, nonce.KindMarkSigned, p.Signer, p.Nonce, p.Attempt), setHash(&r.op, p.TxHash), c.setGuard(r, p.Guard))
 }

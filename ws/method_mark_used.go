@@ -19,11 +19,7 @@ var markUsedMethod = method{
 }
 
 func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
-	if err := c.setSigner(&r.op, p.Signer); err != nil {
-		return err
-	}
-	r.op.Kind, r.op.Nonce, r.op.Request.Attempt = nonce.KindMarkUsed, p.Nonce, p.Attempt
-	return cmp.Or(setHash(&r.op, p.TxHash), c.setGuard(r, p.Guard))
+	return cmp.Or(c.about(&r.op, nonce.KindMarkUsed, p.Signer, p.Nonce, p.Attempt), setHash(&r.op, p.TxHash), c.setGuard(r, p.Guard))
 }
 
 // markResult answers all three marks.

@@ -19,14 +19,11 @@ var repairMethod = method{
 }
 
 func (c *conn) repair(r *request, p wire.RepairParams) *wire.Error {
-	if err := cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs)); err != nil {
-		return err
-	}
 	r.op.Kind, r.op.Nonce = nonce.KindRepair, -1
 	if p.Nonce != nil {
 		r.op.Nonce = *p.Nonce
 	}
-	return setRequestID(&r.op, p.RequestID)
+	return cmp.Or(c.setSigner(&r.op, p.Signer), c.setHold(&r.op, p.HoldMs), setRequestID(&r.op, p.RequestID))
 }
 
 // maxQuantity bounds a fee: 256 bits in hexadecimal digits.

@@ -23,13 +23,17 @@ const (
 type preAuthLimiter struct {
 	addresses *quota.Addresses
 
-	mu    sync.Mutex // guards what follows; the locks of addresses are taken under it
-	slots map[net.Conn]*quota.Slot
-	known map[net.Conn]string // the credential that was shown last on a socket of slots, by POST
+	mu      sync.Mutex // guards what follows; the locks of addresses are taken under it
+	sockets map[net.Conn]*newcomer
+}
+
+type newcomer struct {
+	slot  *quota.Slot
+	shown string // the credential that was shown last, by POST
 }
 
 func newPreAuthLimiter(cfg quota.AddressConfig) *preAuthLimiter {
-	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), slots: make(map[net.Conn]*quota.Slot), known: make(map[net.Conn]string)}
+	return &preAuthLimiter{addresses: quota.NewAddresses(cfg), sockets: make(map[net.Conn]*newcomer)}
 }
 
 // ConnState is for the http.Server that serves this handler: with authentication,
@@ -62,7 +66,7 @@ func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.slots[c] = slot
+	d.sockets[c] = &newcomer{slot: slot}
 	return ""
 }
 
@@ -72,8 +76,8 @@ func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 func (d *preAuthLimiter) enter(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	slot := d.slots[c]
-	if slot == nil || slot.Entered() {
+	known := d.sockets[c]
+	if known == nil || known.slot.Entered() {
 		return true
 	}
 	now := time.Now()
@@ -81,32 +85,31 @@ func (d *preAuthLimiter) enter(c net.Conn) bool {
 	if in == nil {
 		return false
 	}
-	slot.Leave(now)
-	d.slots[c] = in
+	known.slot.Leave(now)
+	known.slot = in
 	return true
 }
 
-// newcomer reports whether a credential is another one than the socket showed last.
-func (d *preAuthLimiter) newcomer(c net.Conn, credential string) bool {
+// shows reports whether a credential is another one than the socket showed last.
+func (d *preAuthLimiter) shows(c net.Conn, credential string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.slots[c] == nil {
-		return true // nobody counts it, and nothing would forget it
+	known := d.sockets[c]
+	if known == nil {
+		return true // nothing would forget it
 	}
-	was := d.known[c]
-	d.known[c] = credential
+	was := known.shown
+	known.shown = credential
 	return was != credential
 }
 
 // depart does nothing for a socket that was refused.
 func (d *preAuthLimiter) depart(c net.Conn) {
 	d.mu.Lock()
-	slot := d.slots[c]
-	delete(d.slots, c)
-	delete(d.known, c)
-	d.mu.Unlock()
-	if slot != nil {
-		slot.Leave(time.Now())
+	defer d.mu.Unlock()
+	if known := d.sockets[c]; known != nil {
+		delete(d.sockets, c)
+		known.slot.Leave(time.Now())
 	}
 }
 

@@ -83,9 +83,8 @@ func (c *conn) newRequest(call *wire.Call) *request {
 	return r
 }
 
-// parse makes of a call what r is to do.
 func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
-	m, known := c.srv.endpoints[call.Method]
+	m, known := c.srv.endpoints[string(call.Method)]
 	switch {
 	case c.speaker != nil:
 		m = c.srv.elsewhere
@@ -106,7 +105,7 @@ func (c *conn) parse(r *request, call *wire.Call) *wire.Error {
 		return nil
 	}
 	if !known {
-		return noSuchMethod(call.Method)
+		return noSuchMethod(string(call.Method))
 	}
 	if err := m.prepare(c, r, call.Params); err != nil {
 		return err
@@ -122,7 +121,6 @@ func noSuchMethod(name string) *wire.Error {
 	return wire.Errorf(wire.CodeMethodNotFound, "there is no method %s", said)
 }
 
-// answerBytes is the worst case of the answer, 0 for a notification.
 func (r *request) answerBytes() int64 {
 	if len(r.id) == 0 {
 		return 0
@@ -130,7 +128,7 @@ func (r *request) answerBytes() int64 {
 	return r.bytes
 }
 
-// refuse makes err the answer to a request that was not admitted.
+// refuse makes err the answer of a request that was not admitted.
 func (r *request) refuse(err *wire.Error) {
 	r.err = err
 	r.bytes = smallReplyBytes + int64(len(r.id))
@@ -172,15 +170,12 @@ func (r *request) submit() {
 	submitted = true
 }
 
-// errAbandoned is what a panic of the service leaves of a request.
-var errAbandoned = errors.New("the gateway met an error of its own")
-
 // abandon ends a request of which the service lost hold, and gives back what it has. What it
 // was to change may have been changed.
 func (r *request) abandon() {
 	r.op.Err = nonce.ErrInternal
 	if r.op.Kind.Writes() {
-		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errAbandoned}
+		r.op.Err = &nonce.UnavailableError{Outcome: nonce.Unknown, Err: errors.New("the gateway met an error of its own")}
 	}
 	if w := r.Done(&r.op.Result); w != nil {
 		w.Wake()
@@ -242,13 +237,17 @@ func (r *request) queue() nonce.Waker {
 		return r.batch.finish()
 	}
 	s := r.subscription
-	s.announce()
+	if s != nil {
+		s.feed.Announce() // the client may have the reply before Start
+	}
 	if len(r.id) > 0 {
 		r.took.push(r)
 	} else {
 		r.Release()
 	}
-	s.goLive()
+	if s != nil {
+		s.feed.Start() // one that ended meanwhile stays silent
+	}
 	return c.out
 }
 
@@ -283,7 +282,7 @@ func (r *request) Append(dst []byte) ([]byte, error) {
 	return wire.AppendResult(dst, r.id, result)
 }
 
-// appendError encodes an error reply and counts it: here it is said, and once.
+// appendError encodes an error reply, and counts it, once.
 func (r *request) appendError(dst []byte, err *wire.Error) []byte {
 	r.conn.srv.countRefusal(err.Data)
 	return wire.AppendError(dst, r.id, err)

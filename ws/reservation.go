@@ -69,7 +69,7 @@ func (c *conn) reserve(answer *reservation, bytes int64, requests []*request) (r
 	return nil
 }
 
-// reserveAnswer takes room for one answer in a queue; a frame of notifications needs none.
+// reserveAnswer takes room for one answer in a queue; none for 0 bytes, of notifications.
 func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error {
 	if bytes == 0 {
 		return nil
@@ -102,7 +102,6 @@ func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
 	return nil
 }
 
-// submit gives a request, with its slot, to the service, which ends it.
 func (v *reservation) submit(q *nonce.Request, r *nonce.Result, done nonce.Completion) {
 	v.srv.service.Submit(&v.slot, q, r, done)
 }

@@ -162,7 +162,7 @@ func TestAReservationIsTakenWholeAndEachPartIsGivenBackOnce(t *testing.T) {
 	c := g.anyConn()
 	wait.Until(t, "the end of what the reply took", func() bool { return g.taken(c)["messages"] == 0 })
 	reserved := func(n int) (answer *reservation, requests []*request) {
-		call := wire.Call{ID: []byte("1"), Method: wire.MethodAllocate, Params: []byte(guarded("a", `{"key":"k"}`))}
+		call := wire.Call{ID: []byte("1"), Method: []byte(wire.MethodAllocate), Params: []byte(guarded("a", `{"key":"k"}`))}
 		for range n {
 			requests = append(requests, c.newRequest(&call))
 		}

@@ -110,19 +110,11 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 	if s.cfg.Auth != nil {
 		s.preAuth = newPreAuthLimiter(s.cfg.Addresses)
 	}
-	s.register(reg)
+	s.registerMetrics(reg)
 	s.life, s.endOfLife = context.WithCancel(context.Background())
 	s.sights, s.endSights = context.WithCancel(s.life)
 	s.pinger.Go(func() { s.ping(s.life) })
 	return s, nil
-}
-
-// register registers all metrics. It is the last that New does which can go wrong.
-func (s *Server) register(reg prometheus.Registerer) {
-	s.counters = newCounters(reg)
-	s.endpoints, s.nowhere = endpointsOf(s.counters)
-	s.elsewhere = endpoint{&noMethod, s.counters.requests.Of(methodDialect)}
-	s.registerGauges(reg)
 }
 
 // Panics is the number of mistakes of this program that a connection, a call or a message
@@ -168,7 +160,7 @@ func (t *Room) open(w http.ResponseWriter, r *http.Request) {
 			s.counters.upgradeRefused.Inc(upgradeBroken)
 		}
 		g.leave()
-		s.conns.cancel() // refuseUpgrade has answered, or nobody can any more
+		s.conns.release(nil) // refuseUpgrade has answered, or nobody can any more
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
@@ -193,7 +185,7 @@ func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
 	return true
 }
 
-// reserve takes a slot for the connection of a client. false: there is none, and that was answered. The
+// reserve takes a slot for the connection of a client, who is told where there is none. The
 // node may have begun to go away while the client was asked who it is.
 func (s *Server) reserve(w http.ResponseWriter, g *identity) bool {
 	if s.conns.reserve() {
@@ -245,7 +237,6 @@ func (t *Room) newConn(ws *websocket.Conn, transport *socket.Conn, g identity) *
 // that their pings are spread over it.
 const pingLooks = 16
 
-// ping is the pinger's goroutine.
 func (s *Server) ping(ctx context.Context) {
 	tick := time.NewTicker(s.lookEvery())
 	defer tick.Stop()
@@ -265,14 +256,13 @@ func (s *Server) dropSilent(c *conn) {
 	c.out.Kill(errSilent)
 }
 
-// left is the end of a connection.
 func (s *Server) left(c *conn) {
 	s.perf.Connections.Add(-1)
 	why := c.ending()
 	s.counters.closed.Inc(why)
 	c.auditLogin(audit.Logout, why)
 	c.identity.leave()
-	s.conns.remove(c)
+	s.conns.release(c)
 }
 
 // encodeFailed says what to send in the place of a message that could not be

@@ -99,22 +99,6 @@ func (c *conn) awaitNodes() {
 	c.srv.cfg.AwaitInterest(ctx)
 }
 
-// announce comes before the reply is queued: the client may have it before goLive.
-// nil: nothing to do.
-func (s *subscription) announce() {
-	if s != nil {
-		s.feed.Announce()
-	}
-}
-
-// goLive makes a subscription deliver events: its reply is queued. nil: nothing to do; one
-// that ended meanwhile stays silent.
-func (s *subscription) goLive() {
-	if s != nil {
-		s.feed.Start()
-	}
-}
-
 func (s *subscription) close() (missed int64) {
 	s.conn.giveSubscription(s.names)
 	return s.feed.Close()

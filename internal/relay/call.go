@@ -30,7 +30,7 @@ type Call struct {
 
 // newCall makes a call of what was decoded; nothing of that is referred to afterwards.
 func newCall(call *wire.Call, v *ws.Visitor) *Call {
-	return &Call{Visitor: v, Method: call.Method, Params: append([]byte(nil), call.Params...)}
+	return &Call{Visitor: v, Method: string(call.Method), Params: append([]byte(nil), call.Params...)}
 }
 
 // MayLater is May for when the call has ended: it keeps nothing of the call.

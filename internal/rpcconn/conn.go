@@ -235,11 +235,8 @@ func (c *Conn) Unsubscribe(id string) {
 	}
 }
 
-// Leave asks whoever keeps this connection to replace it.
+// Leave asks a Kept to replace this connection.
 func (c *Conn) Leave() { c.leave.Do(func() { close(c.leaving) }) }
-
-// Leaving is closed by Leave.
-func (c *Conn) Leaving() <-chan struct{} { return c.leaving }
 
 // Dead is closed when the connection has ended; Err says why.
 func (c *Conn) Dead() <-chan struct{} { return c.dead }
