@@ -137,7 +137,7 @@ func (s *server) call(ctx context.Context, call wire.Call) (any, *wire.Error) {
 	if call.Err != nil {
 		return nil, call.Err
 	}
-	switch call.Method {
+	switch string(call.Method) {
 	case wire.MethodAllocate:
 		p, e := decodeAllocate(call.Params)
 		if e != nil {
