@@ -120,7 +120,8 @@ func judgeContest(c *result.Comparison, interrupted bool) {
 }
 
 // commandRule is how a command of a gateway is written.
-const commandRule = `Its words are separated by spaces; what stands between two ' or two " is taken as it is. No shell runs it, so it must be the gateway itself.`
+const commandRule = `Its words are separated by spaces; what stands between two ' or two " is taken as it is.` +
+	` No shell runs it, so it must be the gateway itself.`
 
 // compareCmd measures two gateways, one after the other, in alternation.
 type compareCmd struct {

@@ -91,7 +91,8 @@ func (f *signerFlags) signers() traffic.Signers {
 }
 
 func (f *signerFlags) validate() error {
-	return usage(between("signers", f.Signers, 1, traffic.MaxSigners), between("signer-base", f.SignerBase, 0, math.MaxInt64-traffic.MaxSigners))
+	base := between("signer-base", f.SignerBase, 0, math.MaxInt64-traffic.MaxSigners)
+	return usage(between("signers", f.Signers, 1, traffic.MaxSigners), base)
 }
 
 // loadFlags are a load; its time has defaults of its own for each command.

@@ -84,7 +84,8 @@ principals:
   all: [{rights: [chain], signers: ["*"]}]
   none: [{rights: [allocate, mark, read], signers: ["*"]}]
 `)
-	for principal, want := range map[string][3]bool{"one": {true, false, false}, "every": {true, true, true}, "all": {true, true, true}, "none": {}} {
+	every := [3]bool{true, true, true}
+	for principal, want := range map[string][3]bool{"one": {true, false, false}, "every": every, "all": every, "none": {}} {
 		for i, chain := range []string{"eip155:1", "eip155:10", "eip155:137"} {
 			if got := r.May(principal, rights.Chain, rights.ChainOf(chain)); got != want[i] {
 				t.Errorf("%s on %s: %v, want %v", principal, chain, got, want[i])
@@ -113,11 +114,13 @@ func TestPrincipalsWithoutLimitsAreWarnedOf(t *testing.T) {
 
 func TestQuotasAreTheDefaultButForWhatIsGiven(t *testing.T) {
 	r := parse(t, example)
-	if got, want := r.Quota("relayer-1"), (rights.Quota{RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9, NewSigners: 6}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got, want := r.Quota("idle"), (rights.Quota{RequestsPerSecond: 50, Burst: 200, Connections: 5, Subscriptions: 7, OpenHolds: 9, NewSigners: 6}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	for principal, want := range map[string]rights.Quota{
+		"relayer-1": {RequestsPerSecond: 2.5, Burst: 3, Subscriptions: 7, OpenHolds: 9, NewSigners: 6},
+		"idle":      {RequestsPerSecond: 50, Burst: 200, Connections: 5, Subscriptions: 7, OpenHolds: 9, NewSigners: 6},
+	} {
+		if got := r.Quota(principal); got != want {
+			t.Errorf("%s: got %+v, want %+v", principal, got, want)
+		}
 	}
 	if got := parse(t, "principals: {a: []}").Quota("a"); got != (rights.Quota{}) {
 		t.Errorf("without any quota: got %+v", got)
@@ -125,45 +128,55 @@ func TestQuotasAreTheDefaultButForWhatIsGiven(t *testing.T) {
 }
 
 func TestAnErrorIsASentenceWithItsLine(t *testing.T) {
+	entry := func(text string) string { return "principals:\n  a:\n    - " + text + "\n" }
+	quota := func(text string) string { return "principals: {a: []}\n" + text + "\n" }
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "principals is missing"},
 		{"comment only", "# nothing\n", "principals is missing"},
 		{"nobody", "principals: {}\n", "principals is missing or empty: nobody could be let in"},
 		{"no YAML", "principals: [", "line 1: did not find expected node content"},
 		{"a tab", "principals:\n\ta: []\n", "line 2: found character that cannot start any token"},
-		{"another top", "principals: {a: []}\nprincipal: {}\n", "line 2: field principal not found"},
-		{"another key of an entry", "principals:\n  a:\n    - right: [read]\n      signers: [x]\n", "line 3: field right not found"},
-		{"another quota", "principals: {a: []}\ndefaultQuota: {rps: 1}\n", "line 2: field rps not found"},
+		{"another top", quota(`principal: {}`), "line 2: field principal not found"},
+		{"another key of an entry", entry("right: [read]\n      signers: [x]"), "line 3: field right not found"},
+		{"another quota", quota(`defaultQuota: {rps: 1}`), "line 2: field rps not found"},
 		{"twice", "principals:\n  a: []\n  a: []\n", `line 3: mapping key "a" already defined at line 2`},
 		{"two documents", "principals: {a: []}\n---\nprincipals: {b: []}\n", "more than one YAML document"},
 		{"no list", "principals:\n  a: read\n", "line 2: cannot unmarshal !!str `read`"},
-		{"unknown right", "principals:\n  a:\n    - {rights: [write], signers: [x]}\n", `line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair, chain`},
-		{"capital right", "principals:\n  a:\n    - {rights: [Read], signers: [x]}\n", `there is no right "Read"`},
-		{"null right", "principals:\n  a:\n    - {rights: [~], signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
-		{"no rights", "principals:\n  a:\n    - {signers: [x]}\n", `line 2: entry 1 of principal "a" needs rights and signers`},
-		{"no signers", "principals:\n  a:\n    - {rights: [read], signers: []}\n", `entry 1 of principal "a" needs rights and signers`},
-		{"star in front", "principals:\n  a:\n    - rights: [read]\n      signers:\n        - \"*:1\"\n", `line 5: signer pattern "*:1" must have its * at the end only`},
-		{"two stars", "principals:\n  a:\n    - {rights: [read], signers: [\"a**\"]}\n", "must have its * at the end only"},
-		{"empty signer", "principals:\n  a:\n    - {rights: [read], signers: [\"\"]}\n", `signer pattern "" must not be empty`},
-		{"space", "principals:\n  a:\n    - {rights: [read], signers: [\"a b\"]}\n", "must be visible ASCII characters only"},
-		{"long", "principals:\n  a:\n    - {rights: [read], signers: [" + strings.Repeat("x", 129) + "]}\n", "must be at most 128 characters"},
-		{"no signer begins so", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:01:*\"]}\n", `signer pattern "eip155:01:*" must have a chain id`},
-		{"a bare address", "principals:\n  a:\n    - {rights: [read], signers: [\"0xab5801a7d398351b8be11c439e05c5b3259aec9b\"]}\n", "did you mean eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b?"},
-		{"a mistyped account", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAb5801a7D398351b8bE11C439e05C5B3259aeC9b\"]}\n", "not its checksum (EIP-55)"},
-		{"half a chain id", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1*\"]}\n", `line 3: signer pattern "eip155:1*" ends inside a chain id, so that signers of other chains fit it too; for chain 1 alone it is eip155:1:*`},
-		{"part of a chain", "principals:\n  a:\n    - {rights: [chain], signers: [\"eip155:1:0xab*\"]}\n", `line 3: signer pattern "eip155:1:0xab*" cannot have the right chain, which is for whole chains (eip155:1:*`},
-		{"no chain", "principals:\n  a:\n    - {rights: [allocate, chain], signers: [treasury]}\n", `signer pattern "treasury" cannot have the right chain`},
-		{"half an address", "principals:\n  a:\n    - {rights: [read], signers: [\"eip155:1:0xAB*\"]}\n", "must have the beginning of an address in lower case"},
-		{"a number as signer", "principals:\n  a:\n    - {rights: [read], signers: [1]}\n", "line 3: a name is needed here, in quotes where it looks like something else"},
+		{"unknown right", entry(`{rights: [write], signers: [x]}`),
+			`line 3: there is no right "write"; the rights are allocate, mark, mark-any, read, subscribe, admin, repair, chain`},
+		{"capital right", entry(`{rights: [Read], signers: [x]}`), `there is no right "Read"`},
+		{"null right", entry(`{rights: [~], signers: [x]}`), `line 2: entry 1 of principal "a" needs rights and signers`},
+		{"no rights", entry(`{signers: [x]}`), `line 2: entry 1 of principal "a" needs rights and signers`},
+		{"no signers", entry(`{rights: [read], signers: []}`), `entry 1 of principal "a" needs rights and signers`},
+		{"star in front", entry("rights: [read]\n      signers:\n        - \"*:1\""),
+			`line 5: signer pattern "*:1" must have its * at the end only`},
+		{"two stars", entry(`{rights: [read], signers: ["a**"]}`), "must have its * at the end only"},
+		{"empty signer", entry(`{rights: [read], signers: [""]}`), `signer pattern "" must not be empty`},
+		{"space", entry(`{rights: [read], signers: ["a b"]}`), "must be visible ASCII characters only"},
+		{"long", entry("{rights: [read], signers: [" + strings.Repeat("x", 129) + "]}"), "must be at most 128 characters"},
+		{"no signer begins so", entry(`{rights: [read], signers: ["eip155:01:*"]}`), `signer pattern "eip155:01:*" must have a chain id`},
+		{"a bare address", entry(`{rights: [read], signers: ["0xab5801a7d398351b8be11c439e05c5b3259aec9b"]}`),
+			"did you mean eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b?"},
+		{"a mistyped account", entry(`{rights: [read], signers: ["eip155:1:0xAb5801a7D398351b8bE11C439e05C5B3259aeC9b"]}`),
+			"not its checksum (EIP-55)"},
+		{"half a chain id", entry(`{rights: [read], signers: ["eip155:1*"]}`),
+			`line 3: signer pattern "eip155:1*" ends inside a chain id, so that signers of other chains fit it too; ` +
+				"for chain 1 alone it is eip155:1:*"},
+		{"part of a chain", entry(`{rights: [chain], signers: ["eip155:1:0xab*"]}`),
+			`line 3: signer pattern "eip155:1:0xab*" cannot have the right chain, which is for whole chains (eip155:1:*`},
+		{"no chain", entry(`{rights: [allocate, chain], signers: [treasury]}`), `signer pattern "treasury" cannot have the right chain`},
+		{"half an address", entry(`{rights: [read], signers: ["eip155:1:0xAB*"]}`), "must have the beginning of an address in lower case"},
+		{"a number as signer", entry(`{rights: [read], signers: [1]}`),
+			"line 3: a name is needed here, in quotes where it looks like something else"},
 		{"a number as principal", "principals:\n  1: []\n", "line 2: a name is needed here"},
 		{"principal with a space", "principals:\n  a b: []\n", `line 2: principal "a b" must be 1 to 128 visible ASCII characters, no spaces`},
-		{"quota of nobody", "principals: {a: []}\nquotas:\n  b: {connections: 1}\n", `line 3: there is a quota for "b", who is not among the principals`},
-		{"negative quota", "principals: {a: []}\nquotas:\n  a: {connections: -1}\n", `line 3: "-1" must be a whole number, 0 (no limit) to 2147483647`},
-		{"negative rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: -0.5}\n", "defaultQuota: requestsPerSecond -0.5 must be 0 (no limit) to 1e9"},
-		{"endless rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: .inf}\n", "requestsPerSecond +Inf must be"},
-		{"no rate", "principals: {a: []}\ndefaultQuota: {requestsPerSecond: .nan}\n", "requestsPerSecond NaN must be"},
-		{"half a connection", "principals: {a: []}\ndefaultQuota: {connections: 1.5}\n", `line 2: "1.5" must be a whole number`},
-		{"burst alone", "principals: {a: []}\ndefaultQuota: {burst: 5}\n", "defaultQuota: burst needs requestsPerSecond"},
+		{"quota of nobody", quota("quotas:\n  b: {connections: 1}"), `line 3: there is a quota for "b", who is not among the principals`},
+		{"negative quota", quota("quotas:\n  a: {connections: -1}"), `line 3: "-1" must be a whole number, 0 (no limit) to 2147483647`},
+		{"negative rate", quota(`defaultQuota: {requestsPerSecond: -0.5}`), "defaultQuota: requestsPerSecond -0.5 must be 0 (no limit) to 1e9"},
+		{"endless rate", quota(`defaultQuota: {requestsPerSecond: .inf}`), "requestsPerSecond +Inf must be"},
+		{"no rate", quota(`defaultQuota: {requestsPerSecond: .nan}`), "requestsPerSecond NaN must be"},
+		{"half a connection", quota(`defaultQuota: {connections: 1.5}`), `line 2: "1.5" must be a whole number`},
+		{"burst alone", quota(`defaultQuota: {burst: 5}`), "defaultQuota: burst needs requestsPerSecond"},
 	} {
 		r, err := rights.Parse([]byte(c.text))
 		if err == nil {
@@ -227,7 +240,8 @@ func TestALookupFindsWhatASearchOfAllPatternsFinds(t *testing.T) {
 
 func TestRightsAreNamedAsInTheFile(t *testing.T) {
 	for right, want := range map[rights.Right]string{
-		rights.Allocate: "allocate", rights.MarkAny: "mark-any", rights.Admin: "admin", rights.Repair: "repair", rights.Mark | rights.Read: "mark, read", 0: "",
+		rights.Allocate: "allocate", rights.MarkAny: "mark-any", rights.Admin: "admin", rights.Repair: "repair",
+		rights.Mark | rights.Read: "mark, read", 0: "",
 	} {
 		if got := right.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -237,7 +251,8 @@ func TestRightsAreNamedAsInTheFile(t *testing.T) {
 
 func TestALookupTakesNoAllocation(t *testing.T) {
 	r := parse(t, example)
-	if n := testing.AllocsPerRun(100, func() { r.May("relayer-1", rights.Allocate, "eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b") }); n != 0 {
+	const signer = "eip155:1:0xab5801a7d398351b8be11c439e05c5b3259aec9b"
+	if n := testing.AllocsPerRun(100, func() { r.May("relayer-1", rights.Allocate, signer) }); n != 0 {
 		t.Errorf("a lookup takes %v allocations", n)
 	}
 }

@@ -67,7 +67,8 @@ func (c *Config) validate(scenes []*Scene) error {
 	case c.Duration <= 0 || c.Soak <= 0:
 		return fmt.Errorf("%w--duration and --soak must be above 0", ErrConfig)
 	case c.Warmup+time.Duration(longest)*c.Duration > maxMeasured:
-		return fmt.Errorf("%w--warmup and %d times --duration must be at most %v together, so that no hold expires", ErrConfig, longest, maxMeasured)
+		return fmt.Errorf("%w--warmup and %d times --duration must be at most %v together, so that no hold expires",
+			ErrConfig, longest, maxMeasured)
 	}
 	return nil
 }

@@ -215,7 +215,8 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Ru
 
 // judgeSoak sets whether it passed. What makes another run void is what a soak fails by; one that is too short to tell is void.
 func judgeSoak(r *result.Run, dead result.Growth) {
-	rows := fmt.Sprintf("from %s in the first third to %s in the last (medians)", whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird))
+	first, last := whole(deadUnit*dead.FirstThird), whole(deadUnit*dead.LastThird)
+	rows := fmt.Sprintf("from %s in the first third to %s in the last (medians)", first, last)
 	further := []result.Verdict{{Name: "dead rows", Want: "do not grow", Got: rows, Passed: !dead.Grows, Unknown: dead.Unknown}}
 	if r.Void != "" {
 		further = append(further, result.Verdict{Name: "requests", Want: "all answered", Got: r.Void})

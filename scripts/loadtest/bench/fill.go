@@ -78,7 +78,8 @@ func fill(ctx context.Context, url string, signers, each int) error {
 	accounts, order := traffic.Signers{Count: signers}, rand.New(rand.NewPCG(1, 1)).Perm(signers)
 	_, err = conn.CopyFrom(ctx, pgx.Identifier{"signer"}, columns, pgx.CopyFromSlice(signers, func(i int) ([]any, error) {
 		name := accounts.Name(order[i])
-		return []any{name, nonce.ShardOf(name, shards), 2 * next, int64(1), next, int64(0), append([]byte{}, live[(i+1)%10]...), now.UnixMilli()}, nil
+		is := append([]byte{}, live[(i+1)%10]...)
+		return []any{name, nonce.ShardOf(name, shards), 2 * next, int64(1), next, int64(0), is, now.UnixMilli()}, nil
 	}))
 	if err != nil {
 		return err

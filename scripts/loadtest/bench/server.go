@@ -223,7 +223,8 @@ func (s *server) serves(ctx context.Context, nodes int) error {
 		return err
 	}
 	is, err := observe.Read(ctx, s.admin+"/metrics")
-	if live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]; err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
+	live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]
+	if err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
 		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)
 	}
 	return err

@@ -164,7 +164,8 @@ func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) re
 	}
 	margin := max(absoluteMargin, relativeMargin*g.FirstThird, bucket)
 	g.Grows = rise > margin && change > margin
-	g.Why = fmt.Sprintf("Theil–Sen slope %+.3g ms over the run, median of the last third %+.3g ms on the first's; margin of both %.3g ms", rise, change, margin)
+	g.Why = fmt.Sprintf("Theil–Sen slope %+.3g ms over the run, median of the last third %+.3g ms on the first's; margin of both %.3g ms",
+		rise, change, margin)
 	return g
 }
 

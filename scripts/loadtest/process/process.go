@@ -146,7 +146,7 @@ func Vacant(ctx context.Context, urls ...string) error {
 		}
 		addr := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"wss": "443", "https": "443"}[u.Scheme], "80"))
 		if Listens(addr)(ctx) == nil {
-			return fmt.Errorf("%w: something listens on %s already; end it first (is it the gateway of make run?), or choose another", ErrTaken, addr)
+			return fmt.Errorf("%w: something listens on %s already; end it first (the gateway of make run?), or choose another", ErrTaken, addr)
 		}
 	}
 	return nil

@@ -115,7 +115,8 @@ func (r Report) Text(w io.Writer) error {
 
 func partOf(run *result.Run) part {
 	p := part{
-		Title:  strings.TrimSpace("loadtest "+run.Command+" "+run.Name) + ", " + run.Started.UTC().Format(time.DateTime) + " UTC, " + number(run.Seconds) + " s measured",
+		Title: fmt.Sprintf("%s, %s UTC, %s s measured",
+			strings.TrimSpace("loadtest "+run.Command+" "+run.Name), run.Started.UTC().Format(time.DateTime), number(run.Seconds)),
 		Failed: !run.Passed, Plots: plotsOf(run), Tables: []Table{settings(run), counts(run), latencies(run)},
 	}
 	say := func(format string, args ...any) { p.Lines = append(p.Lines, fmt.Sprintf(format, args...)) }
@@ -177,7 +178,8 @@ func settings(run *result.Run) Table {
 	}
 	return Table{Head: []string{"setting", ""}, Rows: [][]string{
 		{"targets", strings.Join(run.Targets, ", ")},
-		{"connections", fmt.Sprintf("%s, %d in flight each; %s subscribers", count(int64(l.Connections)), l.Inflight, count(int64(l.Subscribers)))},
+		{"connections", fmt.Sprintf("%s, %d in flight each", count(int64(l.Connections)), l.Inflight)},
+		{"subscribers", count(int64(l.Subscribers))},
 		{"pace", pace},
 		{"signers", fmt.Sprintf("%s from base %d", count(int64(l.Signers)), l.SignerBase)},
 		{"mix", cmp.Or(strings.Join(mix, ", "), "-")},
@@ -201,7 +203,8 @@ func counts(run *result.Run) Table {
 		add("events missed", e.Missed, e.Missed+e.Received, count(e.Unmatched)+" of no known request")
 	}
 	if s := run.Slow; s != nil {
-		add("slow clients kicked", s.Kicked, int64(s.Clients), fmt.Sprintf("%s, %s reconnects, %s events missed; ended: %s", s.Behaviour, count(s.Reconnects), count(s.Missed), Tally(s.Ended)))
+		remark := fmt.Sprintf("%s, %s reconnects, %s events missed; ended: %s", s.Behaviour, count(s.Reconnects), count(s.Missed), Tally(s.Ended))
+		add("slow clients kicked", s.Kicked, int64(s.Clients), remark)
 	}
 	return t
 }
@@ -214,7 +217,7 @@ func latencies(run *result.Run) Table {
 		for _, v := range []float64{l.Mean, l.P50, l.P90, l.P95, l.P99, l.P999, l.Max} {
 			row = append(row, number(v))
 		}
-		t.Rows = append(t.Rows, row)
+		t.add(row...)
 	}
 	add("all replies", run.LatencyMs)
 	for _, name := range slices.Sorted(maps.Keys(run.Methods)) {
@@ -232,7 +235,8 @@ func latencies(run *result.Run) Table {
 func restarts(r *result.Restart) Table {
 	t := Table{Head: []string{"restarts", "at, s", "ended after, s", "ready again after, s", ""}}
 	for _, g := range r.Gateways {
-		t.Rows = append(t.Rows, []string{g.Gateway, number(g.At), number(g.EndSeconds), number(g.StartSeconds), strings.Join(strings.Fields(g.Wrong), " ")})
+		wrong := strings.Join(strings.Fields(g.Wrong), " ")
+		t.add(g.Gateway, number(g.At), number(g.EndSeconds), number(g.StartSeconds), wrong)
 	}
 	return t
 }
@@ -245,7 +249,8 @@ func stages(n result.Node) Table {
 		if g.Unknown {
 			grows = "unknown"
 		}
-		t.Rows = append(t.Rows, []string{s.Name, count(s.Count), number(s.P50), number(s.P95), number(s.P99), number(g.FirstThird), number(g.LastThird), number(g.SlopePerMinute), grows})
+		t.add(s.Name, count(s.Count), number(s.P50), number(s.P95), number(s.P99),
+			number(g.FirstThird), number(g.LastThird), number(g.SlopePerMinute), grows)
 	}
 	return t
 }
@@ -254,7 +259,7 @@ func counters(n result.Node) Table {
 	t := Table{Head: []string{"counter", "by"}}
 	for _, name := range slices.Sorted(maps.Keys(n.Counters)) {
 		if strings.HasPrefix(name, "noncegate_") {
-			t.Rows = append(t.Rows, []string{name, number(n.Counters[name])})
+			t.add(name, number(n.Counters[name]))
 		}
 	}
 	return t
@@ -262,7 +267,8 @@ func counters(n result.Node) Table {
 
 // summaryOf is what is shown of a comparison beside its runs.
 func summaryOf(c *result.Comparison) part {
-	runs := Table{Head: []string{"", "acknowledged/s", "p50 ms", "p95 ms", "p99 ms", "refused", "failed", "unsent", "lost", "memory MiB", "slow clients", "kicked", "dropped", "missed"}}
+	runs := Table{Head: []string{"", "acknowledged/s", "p50 ms", "p95 ms", "p99 ms", "refused", "failed", "unsent", "lost",
+		"memory MiB", "slow clients", "kicked", "dropped", "missed"}}
 	p := part{Title: c.Title, Failed: !c.Passed}
 	for _, r := range c.Runs {
 		l, most := r.LatencyMs, 0.0
@@ -279,7 +285,8 @@ func summaryOf(c *result.Comparison) part {
 		if s := r.Slow; s != nil {
 			slow, missed = fmt.Sprintf("%d saw 4001", s.Kicked), count(s.Missed)
 		}
-		runs.Rows = append(runs.Rows, append(row, number(most/(1<<20)), slow, number(Moved(r, "noncegate_kicked_total")), number(Moved(r, "noncegate_dropped_total")), missed))
+		kicked, dropped := number(Moved(r, "noncegate_kicked_total")), number(Moved(r, "noncegate_dropped_total"))
+		runs.add(append(row, number(most/(1<<20)), slow, kicked, dropped, missed)...)
 		for _, v := range r.Verdicts {
 			if !v.Passed {
 				p.Lines = append(p.Lines, verdicts(r.Name+": ", []result.Verdict{v})...)
@@ -295,7 +302,7 @@ func summaryOf(c *result.Comparison) part {
 		for _, v := range r.Rounds {
 			each = append(each, Fixed(v))
 		}
-		ratios.Rows = append(ratios.Rows, []string{r.Name, Fixed(r.Median), strings.Join(each, ", ")})
+		ratios.add(r.Name, Fixed(r.Median), strings.Join(each, ", "))
 	}
 	p.Tables = []Table{runs, ratios}
 	p.Lines = append(append(p.Lines, verdicts("", c.Verdicts)...), c.Outcome)

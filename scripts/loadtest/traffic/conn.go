@@ -23,7 +23,9 @@ type dialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 
 // dial opens a WebSocket. Its error names the URL. netDial opens the connection beneath; nil: as usual.
 func (a Access) dial(ctx context.Context, url string, netDial dialFunc) (*websocket.Conn, error) {
-	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 4096, WriteBufferSize: 1024, TLSClientConfig: a.TLS, NetDialContext: netDial}
+	d := websocket.Dialer{
+		HandshakeTimeout: dialTimeout, ReadBufferSize: 4096, WriteBufferSize: 1024, TLSClientConfig: a.TLS, NetDialContext: netDial,
+	}
 	ws, resp, err := d.DialContext(ctx, url, a.Header)
 	if err != nil {
 		if resp != nil {

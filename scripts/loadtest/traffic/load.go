@@ -128,7 +128,8 @@ func (m *Mix) UnmarshalText(text []byte) error {
 		method := slices.Index(methodNames[:], strings.TrimSpace(name))
 		value, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 		if method < 0 || err != nil {
-			return fmt.Errorf("%q is not a share of allocate, markUsed, markRecyclable or status, such as allocate=6; instead of shares there may be the word pairs", part)
+			return fmt.Errorf("%q is not a share of allocate, markUsed, markRecyclable or status, such as allocate=6; "+
+				"instead of shares there may be the word pairs", part)
 		}
 		m.Shares[method] = value
 	}

@@ -140,7 +140,8 @@ func summary(h *hdrhistogram.Histogram) result.Latency {
 	}
 	at := func(quantile float64) float64 { return float64(h.ValueAtQuantile(quantile)) / 1000 }
 	return result.Latency{
-		Count: h.TotalCount(), Mean: h.Mean() / 1000, P50: at(50), P90: at(90), P95: at(95), P99: at(99), P999: at(99.9), Max: float64(h.Max()) / 1000,
+		Count: h.TotalCount(), Mean: h.Mean() / 1000, P50: at(50), P90: at(90), P95: at(95), P99: at(99), P999: at(99.9),
+		Max: float64(h.Max()) / 1000,
 	}
 }
 

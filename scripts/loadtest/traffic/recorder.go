@@ -111,7 +111,8 @@ func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify,
 	}
 	if r.dropped > 0 { // what is in the store cannot be explained
 		h.Final = nil
-		v.Incomplete = fmt.Sprintf("there were %d calls, and %d are kept: make a shorter load, or a slower one on more signers", r.dropped+maxCalls, maxCalls)
+		v.Incomplete = fmt.Sprintf("there were %d calls, and %d are kept: make a shorter load, or a slower one on more signers",
+			r.dropped+maxCalls, maxCalls)
 	}
 	found := history.Check(h, history.Limits{MaxOverdue: time.Hour, NoModel: true})
 	v.Unknown, v.ViolationCount = int64(found.Unknown), int64(len(found.Violations))

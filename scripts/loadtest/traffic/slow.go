@@ -141,7 +141,8 @@ type slowConn struct {
 
 // open opens a connection. The kernel keeps little of what its client does not read.
 func (g *SlowClients) open(ctx context.Context, i int) (c slowConn, err error) {
-	c.Conn, err = g.slow.Access.dial(ctx, g.slow.URLs[i%len(g.slow.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
+	url := g.slow.URLs[i%len(g.slow.URLs)]
+	c.Conn, err = g.slow.Access.dial(ctx, url, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err

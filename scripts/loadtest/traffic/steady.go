@@ -167,7 +167,8 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 		Command: "restart", Started: l.meter.start.UTC(), Targets: l.URLs, Seconds: measured.Seconds(),
 		Opened: int64(len(l.clients)) + n.count(connected), Lost: n.lost.all(), // before the clients are closed, as the rest
 		Restart: &result.Restart{
-			Closed: n.count("closed"), Drained: n.count(draining), Opened: n.count(connected), Failures: n.count(notConnected), Repeated: n.repeated.all(),
+			Closed: n.count("closed"), Drained: n.count(draining), Opened: n.count(connected), Failures: n.count(notConnected),
+			Repeated: n.repeated.all(),
 		},
 		Load: result.Load{
 			Connections: l.Clients, Inflight: 1, Rate: l.Rate, Signers: l.Signers.Count, SignerBase: l.Signers.Base, Duration: measured.Seconds(),
