@@ -34,7 +34,7 @@ func (t *Table) Follow(orders []Order, now time.Time) {
 			if !m.Mine() && m.row.CompareAndSwap(o.Seen, o.Back) {
 				t.Server.WentBack(m.ID, o.Seen, o.Back)
 			}
-		case !o.Take && o.To != "" && m.Fast && !t.Server.Leave(m.ID):
+		case !o.Take && o.To != "" && m.Performance && !t.Server.Leave(m.ID):
 			// It is kept: memory has what another owner may not find.
 		case !o.Take || t.Retired():
 			give = append(give, m)
@@ -123,7 +123,7 @@ func (t *Table) acquired(m *Term, row, was *Shard) error {
 		}
 		return nil
 	}
-	if before == 0 || row.Token != before+1 || m.Fast || row.Performance {
+	if before == 0 || row.Token != before+1 || m.Performance || row.Performance {
 		t.Lose(m)
 	}
 	m.token.Store(row.Token)
@@ -154,10 +154,10 @@ func (t *Table) Lose(m *Term) {
 	if !m.Mine() {
 		return
 	}
-	if m.Fast {
+	if m.Performance {
 		t.Server.Losing(m.ID)
 	}
-	m.Fast = false
+	m.Performance = false
 	m.token.Store(0)
 	m.Stay++
 	t.Server.Lost(m.ID)
@@ -171,7 +171,7 @@ func (t *Table) GiveUpAll() { t.GiveUp(t.terms) }
 func (t *Table) GiveUp(shards []*Term) {
 	var terms []ShardTerm
 	for _, m := range shards {
-		if m.Fast {
+		if m.Performance {
 			t.Server.Leave(m.ID)
 		}
 		token, row := m.Token(), m.Row()

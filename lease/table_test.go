@@ -315,7 +315,7 @@ func TestWhatIsAcquiredIsKeptInStepWithTheRows(t *testing.T) {
 		},
 		"this node's, with the engine": {
 			row: row("a", ""), mine: true, want: "losing 0, lost 0, taken 0 under 6, anew false, acquired",
-			before: func(_ *world, m *Term) { m.token.Store(5); m.Fast = true },
+			before: func(_ *world, m *Term) { m.token.Store(5); m.Performance = true },
 		},
 		"the store went back": {
 			row: row("", ""), mine: true, want: "0 went back from 9 to 6, taken 0 under 6, anew true, acquired",
@@ -389,11 +389,11 @@ func TestAnOrderIsFollowedByWhatIsKnownThen(t *testing.T) {
 	if table.Follow([]Order{order}, now); w.did() != "" || terms[2].Row().Token != 6 {
 		t.Error("a row that was read before a newer one is taken for a store that went back")
 	}
-	m.Fast, w.leaves = true, true
+	m.Performance, w.leaves = true, true
 	if table.Follow([]Order{{Shard: m, To: "b"}}, now); w.did() != "leave 0" || !m.Mine() {
 		t.Error("a shard is given up that the engine keeps")
 	}
-	m.Fast = false
+	m.Performance = false
 	table.Retire()
 	if table.Follow([]Order{{Shard: m, Take: true}, {Shard: terms[1], Take: true}}, now); w.did() != "lost 0" || m.Mine() || terms[1].Mine() {
 		t.Error("a node that retired does not give up what it is to take")

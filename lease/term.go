@@ -19,11 +19,11 @@ type Term struct {
 	// balance leaves the shard where it is.
 	Stopped atomic.Int32
 
-	Fast    bool      // this node serves it with the performance engine
-	Unsure  bool      // the row and the hint are doubted: the next request acquires, which asks the store
-	AskedAt time.Time // when it was acquired last, or that was tried
-	Took    Shard     // its row when it was acquired
-	Stay    uint64    // counts how often it was lost: what was read in an earlier stay is read again
+	Performance bool      // this node serves it with the performance engine
+	Unsure      bool      // the row and the hint are doubted: the next request acquires, which asks the store
+	AskedAt     time.Time // when it was acquired last, or that was tried
+	Took        Shard     // its row when it was acquired
+	Stay        uint64    // counts how often it was lost: what was read in an earlier stay is read again
 
 	hint      address // the owner, as another node told it; zero: none did
 	hintToken int64   // of the row when the hint came; once the row has another, the hint is old
@@ -47,7 +47,7 @@ func (m *Term) Mine() bool { return m.token.Load() != 0 }
 
 // Believed is what commits and releases of this node name.
 func (m *Term) Believed() ShardTerm {
-	return ShardTerm{Shard: m.ID, Token: m.token.Load(), Performance: m.Fast}
+	return ShardTerm{Shard: m.ID, Token: m.token.Load(), Performance: m.Performance}
 }
 
 // See takes in a row, from any goroutine.

@@ -36,7 +36,8 @@ func (c *conn) allocate(r *request, p wire.AllocateParams) *wire.Error {
 }
 
 func allocateResult(op *op) *wire.AllocateResult {
-	r := &wire.AllocateResult{
+	r := &op.allocated
+	*r = wire.AllocateResult{
 		Signer: op.Signer, Nonce: op.Nonces[0], Attempt: op.Attempts[0],
 		FencingToken: op.Token, HeldUntil: wire.Time(op.HeldUntil), HoldMs: op.HoldLeft.Milliseconds(),
 	}

@@ -24,7 +24,8 @@ func (c *conn) markUsed(r *request, p wire.MarkUsedParams) *wire.Error {
 
 // markResult answers all three marks.
 func markResult(op *op) *wire.MarkResult {
-	r := &wire.MarkResult{
+	r := &op.marked
+	*r = wire.MarkResult{
 		Signer: op.Signer, Nonce: op.Nonce, Attempt: op.Result.Attempt,
 		Status: op.Status.String(), Replaced: op.Replaced.String(),
 	}

@@ -18,6 +18,10 @@ import (
 type op struct {
 	nonce.Request
 	nonce.Result
+
+	// The memory of the replies that most requests have.
+	allocated wire.AllocateResult
+	marked    wire.MarkResult
 }
 
 // request is one call on its way: from the read goroutine that decodes it,

@@ -73,7 +73,7 @@ func (h *Holds) Settle(req *nonce.Request, a *rules.Answer) {
 	case a.Err != nil || !a.Wrote:
 	case a.Claimed > 0:
 		h.given(req.Principal, a.Claimed, a.Until)
-	case a.Ends != nil && a.Ends.Holder != 0 && h.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
+	case a.Ends.Holder != 0 && h.marked(a.Ends.Holder, a.Ends.Until) && a.Status == nonce.Held:
 		holder := a.Ends.Holder // of a hold that has another deadline now
 		if req.Kind == nonce.KindRepair {
 			holder = req.Principal

@@ -39,7 +39,7 @@ func TestOpenHoldsAreThoseNeitherMarkedNorDue(t *testing.T) {
 				open[p] = append(open[p], until)
 			}
 		case 2:
-			ends := &nonce.Entry{Holder: p, Until: now + 3_600_000} // another node's
+			ends := rules.Ended{Holder: p, Until: now + 3_600_000} // another node's
 			if n := len(open[p]); n > 0 && rng.IntN(4) > 0 {
 				i := rng.IntN(n)
 				ends.Until = open[p][i]

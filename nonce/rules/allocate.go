@@ -53,7 +53,8 @@ func (d *draft) handOut(free []int, fresh int) {
 		note = recordFirst
 	}
 	d.live(fresh)
-	d.ans.Nonces, d.ans.Attempts = make([]int64, 0, req.Count), make([]int64, 0, req.Count)
+	given := make([]int64, 2*req.Count)
+	d.ans.Nonces, d.ans.Attempts = given[:0:req.Count], given[req.Count:req.Count:2*req.Count]
 	for _, i := range free {
 		e := &s.Live[i]
 		after := noteAfter(e.Earlier(), note)

@@ -74,8 +74,8 @@ func (d *draft) ends(row nonce.Row) {
 	d.ans.Wrote = true
 	if row.Status == nonce.Held {
 		i, _ := d.plan.Signer.Find(row.Nonce)
-		e := d.plan.Signer.Live[i]
-		d.ans.Ends = &e
+		e := &d.plan.Signer.Live[i]
+		d.ans.Ends = Ended{Holder: e.Holder, Until: e.Until}
 	}
 }
 

@@ -122,10 +122,17 @@ type Answer struct {
 	// somebody may still be given what it ends. 0: at once.
 	After int64
 
-	// Ends is the hold that the op ended, or gave another deadline; nil: none.
-	Ends *nonce.Entry
+	// Ends is the hold that the op ended, or gave another deadline.
+	Ends Ended
 	// Claimed is the room that was taken among the open holds of the op's principal.
 	Claimed int
+}
+
+// Ended is whose hold ended, and its deadline. Holder is zero where there is none, or where it was nobody's
+// in particular.
+type Ended struct {
+	Holder nonce.Principal
+	Until  int64
 }
 
 // graceMs is how long a hold lasts beyond its deadline at least before anybody ends it. A
@@ -137,9 +144,9 @@ func (r *Rules) Make(in *Input, requests []*nonce.Request) *Plan {
 	return r.MakeIn(new(Plan), in, requests)
 }
 
-// MakeIn is Make in the memory of a plan, and of its Answers, that nobody needs any more.
+// MakeIn is Make in the memory of a plan, and of its Answers and its History, that nobody needs any more.
 func (r *Rules) MakeIn(plan *Plan, in *Input, requests []*nonce.Request) *Plan {
-	*plan = Plan{Signer: in.Signer, Answers: slices.Grow(plan.Answers[:0], len(requests))}
+	*plan = Plan{Signer: in.Signer, Answers: slices.Grow(plan.Answers[:0], len(requests)), History: plan.History[:0]}
 	d := drafts.Get().(*draft)
 	defer func() {
 		*d = draft{}
@@ -219,7 +226,7 @@ func (d *draft) run(rule func(*draft) bool) (read bool) {
 	d.owned = false // the entries are copied before they change
 	read = rule(d)
 	*d.plan, d.owned = was, owned
-	d.ans.Wrote, d.ans.Took, d.ans.After, d.ans.Ends = false, false, 0, nil
+	d.ans.Wrote, d.ans.Took, d.ans.After, d.ans.Ends = false, false, 0, Ended{}
 	return read
 }
 

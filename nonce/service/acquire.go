@@ -33,7 +33,7 @@ func (w *worker) ensureOwned(groups []*group) []*group {
 			left = append(left, g)
 		case retired:
 			w.releaseGroup(g)
-		case w.goesOn(g, &acquired[i]):
+		case w.took(g, &acquired[i]):
 			left = append(left, g)
 		}
 	}
@@ -45,9 +45,9 @@ const (
 	errTakenSince nonce.Told = "another node has just taken the signer's shard; try again"
 )
 
-// goesOn reports whether a group may go on: its shard was acquired. Else it ends, routes or
+// took reports whether a group may go on: its shard was acquired. Else it ends, routes or
 // parks the group.
-func (w *worker) goesOn(g *group, got *lease.Acquisition) bool {
+func (w *worker) took(g *group, got *lease.Acquisition) bool {
 	owner := got.Row.Owner
 	switch {
 	case got.Err != nil && nonce.OutcomeOf(got.Err) == nonce.Aborted: // it is locked, perhaps
@@ -96,7 +96,7 @@ func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
 func (w *worker) yield(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
 		sh := g.shard
-		if sh.Mine() || sh.Unsure || len(g.tasks) == 0 || w.committer == nil || !w.svc.leaves(sh.Row(), time.Time{}) {
+		if sh.Mine() || sh.Unsure || len(g.tasks) == 0 || w.engine == nil || !w.svc.leaves(sh.Row(), time.Time{}) {
 			return false
 		}
 		w.park(g, errLeft)
@@ -108,10 +108,10 @@ func (w *worker) yield(groups []*group) []*group {
 // take them.
 func (w *worker) ready(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
-		if !g.shard.Fast {
+		if !g.shard.Performance {
 			return false
 		}
-		err := w.committer.Ready(Shard{g.shard})
+		err := w.engine.Ready(Shard{g.shard})
 		if err != nil && len(g.tasks) > 0 {
 			w.park(g, err)
 		}
@@ -121,8 +121,8 @@ func (w *worker) ready(groups []*group) []*group {
 
 // askStore reads or acquires something that groups wait for.
 func (w *worker) askStore(ask func(context.Context) error) error {
-	if w.committer != nil {
-		return w.committer.Ask(ask)
+	if w.engine != nil {
+		return w.engine.Ask(ask)
 	}
 	ctx, cancel := w.svc.timeout()
 	defer cancel()

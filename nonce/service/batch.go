@@ -45,7 +45,8 @@ func (w *worker) take() (b batch) {
 // signer still waits, or is parked, joins it there and is not run now.
 func (w *worker) group(b *batch) []*group {
 	groups := make([]*group, 0, min(len(b.tasks), 256)+len(w.parked)+len(b.forwardsOver)+len(b.due))
-	open := make(map[string]*group, cap(groups))
+	open := w.open
+	defer clear(open)
 	begin := func(g *group) {
 		open[g.name] = g
 		groups = append(groups, g)
@@ -95,7 +96,7 @@ func (w *worker) newGroup(name string) *group {
 		g = new(group)
 	}
 	g.name, g.shard = name, w.svc.shardOf(name)
-	if w.committer == nil { // a committer may keep parts of groups
+	if w.engine == nil { // it may keep parts of groups
 		w.groups = append(w.groups, g)
 	}
 	return g
@@ -108,10 +109,18 @@ func (w *worker) recycle() {
 		if st := w.remote[g.name]; w.parked[g.name] == g || st != nil && st.waiting == g {
 			continue
 		}
-		answers := g.made.Answers
-		clear(answers[:cap(answers)])
-		*g = group{made: rules.Plan{Answers: answers[:0]}}
+		made := rules.Plan{}
+		if !g.inDoubt {
+			made.Answers, made.History = empty(g.made.Answers), empty(g.made.History)
+		}
+		*g = group{made: made}
 		w.spare = append(w.spare, g)
 	}
 	w.groups = w.groups[:0]
+}
+
+// empty is the memory of a slice, which refers to nothing any more.
+func empty[T any](s []T) []T {
+	clear(s[:cap(s)])
+	return s[:0]
 }

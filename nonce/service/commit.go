@@ -13,11 +13,11 @@ import (
 func (w *worker) commit(groups, next []*group) []*group {
 	parts, groups := split(groups)
 	if len(parts) > 0 {
-		w.committer.Commit(parts)
+		w.engine.Commit(parts)
 	}
 	for _, p := range parts {
-		if g := p.g; g.goesOn {
-			if g.goesOn = false; len(g.tasks) > 0 || g.look {
+		if g := p.g; g.nextRound {
+			if g.nextRound = false; len(g.tasks) > 0 || g.look {
 				next = append(next, g)
 			}
 		}
@@ -48,12 +48,15 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 		w.writes = append(w.writes, g.write)
 		ops += len(g.plan.Answers)
 	}
-	ctx, cancel := w.svc.timeout()
-	defer cancel()
+	ctx := w.limit.begin(w.svc.calls, w.svc.cfg.StoreTimeout)
+	defer w.limit.end()
 	started := time.Now()
 	res, err := w.svc.store.Commit(ctx, w.svc.holder, w.writes)
 	if err != nil {
 		w.writes = nil // the call may not have ended
+		for _, g := range groups {
+			g.inDoubt = true
+		}
 		return res, err
 	}
 	ended := time.Now()
@@ -68,8 +71,8 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 func (w *worker) applied(g *group, now time.Time) {
 	sig, plan := g.sig, g.plan
 	if plan.Writes {
-		if w.committer != nil {
-			w.committer.Committed(Part{g})
+		if w.engine != nil {
+			w.engine.Committed(Part{g})
 		}
 		w.set(sig, plan.Signer, g.write.Term.Token)
 	} else if sig.stopped { // the floor that is safe is the one that the row has
@@ -106,10 +109,10 @@ func (w *worker) answer(g *group, now time.Time) {
 	for i, t := range tasks {
 		a := &plan.Answers[i]
 		if a.Summary != nil {
-			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.table.Fleet().Ownership(g.shard.Row()), now, g.shard.Fast
+			a.Summary.Lease, a.Summary.Now, a.Summary.Performance = svc.table.Fleet().Ownership(g.shard.Row()), now, g.shard.Performance
 		}
 		svc.open.Settle(t.req, a)
-		if g.shard.Fast && w.committer.Keeps(Part{g}, Answer{w, t, a}) {
+		if g.shard.Performance && w.engine.Keeps(Part{g}, Answer{w, t, a}) {
 			t.move(waiting)
 			svc.publish(w.index, t, a, g.sig.chain, plan.Signer.Version, now)
 			continue

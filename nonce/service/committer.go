@@ -78,7 +78,7 @@ func (s *Service) attach() {
 		workers[i] = Worker{w}
 	}
 	for i, c := range s.cfg.Engine.Attach(Host{s}, workers) {
-		s.workers[i].committer = c
+		s.workers[i].engine = c
 	}
 }
 
@@ -195,7 +195,7 @@ func (s Shard) Take() { s.sh.worker.order(lease.Order{Shard: &s.sh.Term, Take: t
 
 // Has follows a row that a statement of the engine has left.
 func (s Shard) Has(row *lease.Shard) {
-	s.sh.Fast = row.Performance
+	s.sh.Performance = row.Performance
 	s.sh.See(*row)
 }
 
@@ -314,7 +314,7 @@ func (p Part) Applied() {
 		w.set(g.sig, g.plan.Signer, g.write.Term.Token)
 	}
 	w.concluded(g, w.svc.storeTime())
-	g.goesOn = true
+	g.nextRound = true
 }
 
 // Undone says that nothing of the plan happened. It may be said twice.
@@ -336,7 +336,7 @@ func (p Part) Unknown(why error) {
 // Early says that the plan ends holds that may not be over yet: it is made again without ending any.
 func (p Part) Early() {
 	p.Undone()
-	p.g.noExpiry, p.g.goesOn = true, true
+	p.g.noExpiry, p.g.nextRound = true, true
 }
 
 // Again says that nothing happened, and that the shard may be another's by now.
@@ -379,7 +379,7 @@ func (p Part) Resume(say func(Part)) {
 	g.sig.pinned = false
 	tasks := len(g.tasks)
 	say(p)
-	g.goesOn = false
+	g.nextRound = false
 	if len(g.tasks) == 0 && !g.look {
 		return
 	}
@@ -429,11 +429,11 @@ func (a Answer) Unknown(why error) {
 
 // split takes out the groups that go to the committer of the performance engine.
 func split(groups []*group) (parts []Part, rest []*group) {
-	if !slices.ContainsFunc(groups, func(g *group) bool { return g.sig.fast() }) {
+	if !slices.ContainsFunc(groups, func(g *group) bool { return g.sig.toEngine() }) {
 		return nil, groups
 	}
 	for _, g := range groups {
-		if g.sig.fast() {
+		if g.sig.toEngine() {
 			parts = append(parts, Part{g})
 		} else {
 			rest = append(rest, g)
@@ -442,14 +442,14 @@ func split(groups []*group) (parts []Part, rest []*group) {
 	return parts, rest
 }
 
-// fast reports whether what is planned of the signer goes to the committer of the performance engine. The
+// toEngine reports whether what is planned of the signer goes to the committer of the performance engine. The
 // safe floor of one that is stopped goes to the store.
-func (s *signer) fast() bool { return s.shard.Fast && (!s.stopped || s.ahead) }
+func (s *signer) toEngine() bool { return s.shard.Performance && (!s.stopped || s.ahead) }
 
 // unasked are the request ids of a group that nobody has looked up, and that are not about to be. The
 // store's statement proves an id new; a committer that answers before it must have it looked up.
 func (g *group) unasked() (ids []string) {
-	if !g.shard.Fast {
+	if !g.shard.Performance {
 		return nil
 	}
 	for _, t := range g.tasks {

@@ -34,8 +34,8 @@ func (w *worker) load(groups []*group) []*group {
 		case g.sig.stopped && (len(g.tasks) == 0 || !g.sig.safeFloor(g.tasks[0])): // it was stopped after front had looked
 			w.stoppedNow(g, g.sig.row.Version)
 		default:
-			if g.sig.stopped && g.shard.Fast {
-				if err := w.committer.FloorWaits(Signer{g.sig}); err != nil {
+			if g.sig.stopped && g.shard.Performance {
+				if err := w.engine.FloorWaits(Signer{g.sig}); err != nil {
 					w.park(g, err)
 					continue
 				}
@@ -68,7 +68,7 @@ func (w *worker) readAll(groups []*group, needs []nonce.SignerNeed) {
 // failUnread ends the tasks of a group that need what could not be read. Of a signer whose
 // memory is ahead of its row, and whole, the others go on.
 func (w *worker) failUnread(g *group, err error) {
-	if g.sig == nil || !g.sig.fast() {
+	if g.sig == nil || !g.sig.toEngine() {
 		w.failGroup(g, err)
 		g.look = false
 		return
@@ -135,11 +135,11 @@ func (w *worker) follow(g *group, l *nonce.LoadedSigner) {
 		w.postpone(g, l.Signer.Version)
 		g.sig, g.look, g.listed = nil, false, nonce.DueEntry{}
 		w.failGroup(g, &nonce.UnavailableError{Outcome: nonce.Aborted, Err: ErrUnreadable})
-	case l.Shard.Performance != g.shard.Fast: // an outcome that was unknown, or the engine of another life
+	case l.Shard.Performance != g.shard.Performance: // an outcome that was unknown, or the engine of another life
 		w.lose(g.shard)
 		g.sig = nil
 		w.rerouted = append(w.rerouted, g)
-	case g.sig != nil && g.sig.fast(): // memory is ahead of the rows
+	case g.sig != nil && g.sig.toEngine(): // memory is ahead of the rows
 	case g.sig == nil:
 		if g.sig = w.remember(g, l); g.sig == nil {
 			w.stoppedNow(g, l.Signer.Version)

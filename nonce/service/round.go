@@ -32,7 +32,8 @@ type group struct {
 	made     rules.Plan
 	write    nonce.Write
 
-	goesOn            bool           // the committer has said so
+	nextRound         bool           // the engine is done with it, and what is left of it goes on in the next round
+	inDoubt           bool           // the store may still read what a commit of it had
 	noExpiry          bool           // overdue holds stay as they are in this batch
 	look              bool           // it is looked at for overdue holds
 	listed            nonce.DueEntry // as which the store has listed it; without a name: it does not matter
@@ -141,13 +142,13 @@ const errRowsBehind nonce.Told = "the rows do not have all of the signer yet; tr
 // rowsBehind reports whether the rows lack something of the group's signer.
 func (w *worker) rowsBehind(g *group) bool {
 	sig := w.memory.signers[g.name]
-	return g.shard.Fast && sig != nil && w.committer.Behind(Signer{sig})
+	return g.shard.Performance && sig != nil && w.engine.Behind(Signer{sig})
 }
 
 // overlay adds what the rows do not have yet to what was read for a plan.
 func (w *worker) overlay(g *group) {
-	if g.shard.Fast {
-		w.committer.Overlay(Part{g})
+	if g.shard.Performance {
+		w.engine.Overlay(Part{g})
 	}
 }
 
@@ -193,6 +194,7 @@ func (w *worker) read(t *task) {
 
 // planAll plans each group, and returns those that there is something to commit of.
 func (w *worker) planAll(groups []*group) (ready, next []*group) {
+	ready = make([]*group, 0, len(groups))
 	for _, g := range groups {
 		w.plan(g)
 		switch {
@@ -224,7 +226,7 @@ func (w *worker) plan(g *group) {
 		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}
 	made := &g.made
-	if w.committer != nil { // which may keep answers of the plan before
+	if w.engine != nil || g.inDoubt { // the plan before may still be read
 		made = new(rules.Plan)
 	}
 	g.plan = w.svc.cfg.Rules.MakeIn(made, &w.input, w.requests)

@@ -47,11 +47,11 @@ func (s serving) Ask(shard int, ask func(context.Context) error) error {
 func (s serving) Taken(shard int, row *lease.Shard, anew bool) error {
 	sh := s.shards[shard]
 	w := sh.worker
-	if row.Performance && w.committer == nil { // the shard is for a node that has the engine
+	if row.Performance && w.engine == nil { // the shard is for a node that has the engine
 		return errNoEngine
 	}
-	if sh.Fast = row.Performance; w.committer != nil {
-		w.committer.Acquired(Shard{sh}, row, anew)
+	if sh.Performance = row.Performance; w.engine != nil {
+		w.engine.Acquired(Shard{sh}, row, anew)
 	}
 	return nil
 }
@@ -59,13 +59,13 @@ func (s serving) Taken(shard int, row *lease.Shard, anew bool) error {
 // Leave implements lease.Server.
 func (s serving) Leave(shard int) bool {
 	sh := s.shards[shard]
-	return sh.worker.committer.Leave(Shard{sh})
+	return sh.worker.engine.Leave(Shard{sh})
 }
 
 // Losing implements lease.Server.
 func (s serving) Losing(shard int) {
 	sh := s.shards[shard]
-	sh.worker.committer.Lost(Shard{sh})
+	sh.worker.engine.Lost(Shard{sh})
 }
 
 // Lost implements lease.Server.

@@ -39,6 +39,7 @@ type worker struct {
 	more       bool // signers that are remembered have overdue holds that the last batch had no room for
 	remote     map[string]*remoteSigner
 	parked     map[string]*group // groups that wait for a lock, or rest, by signer
+	open       map[string]*group // the memory of group
 	rerouted   []*group          // groups that begin the next round at its first step again
 	generation uint64            // of the store, as of which memory is; noGeneration: memory must be compared first
 	wakers     []nonce.Waker
@@ -47,9 +48,10 @@ type worker struct {
 	input      rules.Input      // the same
 	writes     []nonce.Write    // the memory of tryCommit
 	groups     []*group         // of the batch under way; see recycle
+	limit      limit            // of commits
 	spare      []*group
 	noReads    error       // why no more is read in this batch
-	committer  Committer   // of the performance engine; nil: this node does not have it
+	engine     Committer   // of the performance engine; nil: this node does not have it
 	later      []Answer    // that wait for a time
 	laterTimer *time.Timer // wakes the worker for the first of them
 }
@@ -59,7 +61,7 @@ func newWorker(s *Service, index int) *worker {
 		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(),
 		slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue((*task).principal),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		remote: make(map[string]*remoteSigner), parked: make(map[string]*group),
+		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), open: make(map[string]*group),
 	}
 	w.laterTimer = stoppedTimer(w.signal)
 	w.pace = newPace(s.cfg.Workers, w.signal)
@@ -116,7 +118,7 @@ func (w *worker) runNext() bool {
 	w.batchMu.Lock()
 	defer w.batchMu.Unlock()
 	b := w.take()
-	if b.empty() && (!w.more || b.signers == 0) && !w.parkedDue() && !w.laterDue() && (w.committer == nil || !w.committer.Due()) {
+	if b.empty() && (!w.more || b.signers == 0) && !w.parkedDue() && !w.laterDue() && (w.engine == nil || !w.engine.Due()) {
 		w.wakeLater()
 		return false
 	}
@@ -164,13 +166,13 @@ func (w *worker) run(b batch) {
 		w.generation = e
 		w.compareAll()
 	}
-	if w.committer != nil {
-		w.committer.Begin()
+	if w.engine != nil {
+		w.engine.Begin()
 	}
 	w.tellDue()
 	w.svc.table.Follow(b.orders, w.marked)
-	if w.committer != nil {
-		w.committer.Tend()
+	if w.engine != nil {
+		w.engine.Tend()
 	}
 	if b.tick {
 		w.dropIdle()
@@ -185,8 +187,8 @@ func (w *worker) run(b batch) {
 		w.svc.table.GiveUp(w.owned())
 	}
 	w.pace.ended(w.ended, w.more || b.waiting, w.marked)
-	if w.committer != nil {
-		w.committer.End()
+	if w.engine != nil {
+		w.engine.End()
 	}
 	w.wakeLater()
 	w.wakeAll()
