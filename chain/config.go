@@ -13,8 +13,7 @@ import (
 type ChainsConfig struct {
 	Wait   time.Duration // how long a request waits for the first word of its signer's chain
 	Others Others
-	// Store lists what owners have found.
-	Store interface {
+	Store  interface { // lists what owners have found
 		Signers(ctx context.Context, q nonce.SignersQuery) ([]nonce.SignerFigures, error)
 		List(ctx context.Context, q nonce.ListQuery) (nonce.ListPage, error)
 	}

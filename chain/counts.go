@@ -200,9 +200,11 @@ func (s *signer) countLocked(used, at int64) (events []nonce.Event, wrong, odd b
 // loweredLocked lowers the count. Which transactions had the nonces that are open again
 // is not known any more.
 func (s *signer) loweredLocked(mined, at int64) (events []nonce.Event) {
+	for n := max(mined, s.mined-maxRecalled); n < s.mined; n++ {
+		s.t.memory.found.Remove(use{s.account, n})
+	}
 	s.mined, s.minedAt = mined, at
 	s.stuck, s.outside = stuck{}, nil
-	s.past = slices.DeleteFunc(s.past, func(p pastUse) bool { return p.nonce >= mined })
 	for n, k := range s.notes {
 		if n >= mined && k.tx != (Hash{}) {
 			k.tx, k.sure, k.shown = Hash{}, false, k.settledTx()

@@ -149,18 +149,17 @@ func (s *signer) noteOfLocked(n int64) *note {
 	return k
 }
 
-// forgetBelowLocked forgets nonces, but for what used the last of them.
+// forgetBelowLocked forgets nonces, but for what used them.
 func (s *signer) forgetBelowLocked(below int64) {
 	for n, k := range s.notes {
 		if n >= below {
 			continue
 		}
 		if tx := k.settledTx(); k.seen == Mined && tx != (Hash{}) {
-			s.past = append(s.past, pastUse{nonce: n, tx: endOf(tx)})
+			s.t.memory.used(s.account, n, tx)
 		}
 		delete(s.notes, n)
 	}
-	s.trimPastLocked()
 	i, _ := s.holdingAtLocked(below)
 	s.holdings = slices.Delete(s.holdings, 0, i)
 }

@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -85,17 +84,6 @@ func (s *signer) oursLocked(tx Hash) bool {
 	return slices.ContainsFunc(s.holdings, func(h holding) bool { return h.tx == tx })
 }
 
-// pastUse is what used a nonce: the end of a hash, which tells it apart from what is recorded.
-type pastUse struct {
-	nonce int64
-	tx    [8]byte
-}
-
-func endOf(tx Hash) [8]byte { return [8]byte(tx[len(tx)-8:]) }
-
-// keepPast bounds the past uses of one signer.
-const keepPast = 32
-
 // minedByLocked reports whether it is known which transaction a block used a nonce with, and whether
 // it is among these.
 func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
@@ -104,9 +92,6 @@ func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
 		return is, k.seen == Mined && k.tx != Hash{} && (is || k.settledTx() != Hash{})
 	}
 	by, found := s.t.memory.found.Get(use{s.account, n})
-	if i, is := slices.BinarySearchFunc(s.past, n, func(p pastUse, n int64) int { return cmp.Compare(p.nonce, n) }); is {
-		by, found = s.past[i].tx, true
-	}
 	if !found {
 		return false, false
 	}
@@ -116,13 +101,6 @@ func (s *signer) minedByLocked(n int64, among nonce.TxHashes) (is, known bool) {
 		}
 	}
 	return false, true
-}
-
-func (s *signer) trimPastLocked() {
-	slices.SortFunc(s.past, func(a, b pastUse) int { return cmp.Compare(a.nonce, b.nonce) })
-	if more := len(s.past) - keepPast; more > 0 {
-		s.past = slices.Clone(s.past[more:])
-	}
 }
 
 // settleOutside asks the store for the nonces that their holders seem not to have used, and tells

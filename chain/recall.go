@@ -14,14 +14,14 @@ const (
 	recallEvery = 5 * time.Second
 	recallBatch = 32
 	maxRecall   = 4 * recallBatch
-	// maxRecalled bounds the answers that are kept, of all signers, each the end of a hash.
-	maxRecalled = 4096
+	// maxRecalled bounds the uses that are kept, of all signers, each the end of a hash: some 10 MB.
+	maxRecalled = 1 << 16
 )
 
-// memory is what used nonces that are final, as nodes said when a list needed it: a node that has
-// restarted, or was not the owner, has seen no block of them.
+// memory is what used nonces of which there is no note any more, and those of before this node followed
+// them, as nodes said when a list needed it.
 type memory struct {
-	found *lru.Cache[use, [8]byte]
+	found *lru.Cache[use, [8]byte] // the end of a hash, which tells it apart from what is recorded
 
 	mu    sync.Mutex  // guards what follows
 	lost  map[use]Ask // what nodes are to be asked for
@@ -38,6 +38,10 @@ func newMemory() *memory {
 	found, _ := lru.New[use, [8]byte](maxRecalled) // fails for a size below 1 alone
 	return &memory{found: found, lost: make(map[use]Ask)}
 }
+
+func endOf(tx Hash) [8]byte { return [8]byte(tx[len(tx)-8:]) }
+
+func (m *memory) used(account string, n int64, tx Hash) { m.found.Add(use{account, n}, endOf(tx)) }
 
 // want has the nodes asked which transaction it was that an ask is about.
 func (m *memory) want(a Ask) {
@@ -77,6 +81,6 @@ func (s *signer) recalled(a *Ask, f *Sighting, at int64) {
 	case !final: // a reorganization may still change it
 		s.sighted(a.Nonce, f, at)
 	case f.Settled == Mined && f.SettledTx != Hash{}:
-		s.t.memory.found.Add(use{a.Account, a.Nonce}, endOf(f.SettledTx))
+		s.t.memory.used(a.Account, a.Nonce, f.SettledTx)
 	}
 }

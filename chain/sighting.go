@@ -139,8 +139,7 @@ func (s *signer) confirmed(n int64, f *Sighting, at int64) (refuted Hash) {
 		o.auth = o.auth && o.tx == f.SettledTx
 		o.sure, o.tx = true, f.SettledTx
 		if n < s.final {
-			s.past = append(s.past, pastUse{nonce: n, tx: endOf(o.tx)})
-			s.trimPastLocked()
+			s.t.memory.used(s.account, n, o.tx)
 		}
 	case !o.final && !(o.plain && o.looks >= maxLooks):
 	case o.beside:

@@ -59,7 +59,6 @@ type signer struct {
 	stuck     stuck
 	outside   []outsider           // at most maxTold
 	allowed   []authorized         // at most maxAllowed, of blocks whose count is not settled yet
-	past      []pastUse            // what used nonces that are forgotten, ascending; at most keepPast
 	waiting   map[*waiter]struct{} // those to be told of the next answer to Start
 }
 

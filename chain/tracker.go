@@ -30,10 +30,8 @@ type Service interface {
 	Elsewhere(signer string) bool
 }
 
-// Tracker keeps, in memory only, what one chain says of the signers that this node
-// serves: how far their accounts are, what the nodes have seen, which nonce blocks
-// others. It answers plans from memory (nonce.ChainSigner), and does what follows from the chain
-// by ordinary ops.
+// Tracker keeps, in memory only, what one chain says of the signers that this node serves, and does what
+// follows from that by ordinary ops.
 type Tracker struct {
 	chain   Chain
 	cfg     Config
