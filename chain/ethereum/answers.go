@@ -3,7 +3,6 @@ package ethereum
 import (
 	"bytes"
 	_ "embed"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -60,77 +59,40 @@ type (
 	}
 )
 
-// knownAnswers reads the table that is built in, once.
-var knownAnswers = sync.OnceValues(func() (*answers, error) {
-	file, err := readAnswers(answersFile)
-	if err != nil {
-		return nil, err
-	}
-	return file.compile()
-})
-
-func readAnswers(data []byte) (*answersYAML, error) {
-	file := new(answersYAML)
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(file); err != nil {
-		return nil, fmt.Errorf("answers.yaml: %w", err)
-	}
-	return file, nil
-}
-
-func (f *answersYAML) compile() (*answers, error) {
-	a := new(answers)
-	for _, g := range f.Answers {
-		class, err := chain.Unknown, error(nil)
-		if g.Class != byNumbers {
-			class, err = parseClass(g.Class)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("answers.yaml: group %q: %w", g.Group, err)
-		}
-		text, err := oneOf(g.Patterns)
-		if err != nil {
-			return nil, fmt.Errorf("answers.yaml: group %q: %w", g.Group, err)
-		}
+// knownAnswers is the table that is built in. A mistake in it is one of the program: it panics.
+var knownAnswers = sync.OnceValue(func() *answers {
+	file := readAnswers()
+	a := &answers{limited: oneOf(file.Limited.Patterns), noBlock: oneOf(file.NoBlock.Patterns), noWay: oneOf(file.NoMethod.Patterns)}
+	for _, g := range file.Answers {
 		a.groups = append(a.groups, answerGroup{
-			name: g.Group, class: class, missing: g.Missing, later: g.Later, text: text, numbers: g.Class == byNumbers,
+			name: g.Group, class: classOf(g.Class), missing: g.Missing, later: g.Later, text: oneOf(g.Patterns), numbers: g.Class == byNumbers,
 		})
 	}
-	for _, p := range []struct {
-		to   **regexp.Regexp
-		name string
-		from []string
-	}{
-		{&a.limited, "limited", f.Limited.Patterns},
-		{&a.noBlock, "no_block", f.NoBlock.Patterns},
-		{&a.noWay, "no_method", f.NoMethod.Patterns},
-	} {
-		text, err := oneOf(p.from)
-		if err != nil {
-			return nil, fmt.Errorf("answers.yaml: %s: %w", p.name, err)
-		}
-		*p.to = text
+	return a
+})
+
+func readAnswers() *answersYAML {
+	file := new(answersYAML)
+	dec := yaml.NewDecoder(bytes.NewReader(answersFile))
+	dec.KnownFields(true)
+	if err := dec.Decode(file); err != nil {
+		panic("answers.yaml: " + err.Error())
 	}
-	return a, nil
+	return file
 }
 
-// classes has the classes by their words.
-func parseClass(word string) (chain.Class, error) {
-	all := []chain.Class{chain.Unknown, chain.InPool, chain.Taken, chain.Used, chain.Free, chain.Refused, chain.NotReached}
-	i := slices.IndexFunc(all, func(c chain.Class) bool { return c.String() == word })
-	if i < 0 {
-		return 0, fmt.Errorf("class must be one of %v, is %q", all, word)
+func classOf(word string) chain.Class {
+	for c := chain.Unknown; c <= chain.NotReached; c++ {
+		if c.String() == word || word == byNumbers {
+			return c
+		}
 	}
-	return all[i], nil
+	panic("answers.yaml: there is no class " + word)
 }
 
 // oneOf makes one expression of several, without regard to case.
-func oneOf(patterns []string) (*regexp.Regexp, error) {
-	if len(patterns) == 0 {
-		return nil, fmt.Errorf("patterns must not be empty")
-	}
-	return regexp.Compile("(?i)(?:" + strings.Join(patterns, ")|(?:") + ")")
+func oneOf(patterns []string) *regexp.Regexp {
+	return regexp.MustCompile("(?i)(?:" + strings.Join(patterns, ")|(?:") + ")")
 }
 
 // byNumbers is the class of a group whose texts have two numbers: the nonce of the transaction

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"noncegate/chain"
+	"noncegate/chain/ethereum/address"
 )
 
 // Client is an Ethereum chain, seen through its nodes. All its methods may be called by
@@ -53,12 +54,8 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	table, err := knownAnswers()
-	if err != nil {
-		return nil, err
-	}
 	c := &Client{
-		set: set, log: log.With("chain", set.ID), table: table, tried: newTried(maxTried),
+		set: set, log: log.With("chain", set.ID), table: knownAnswers(), tried: newTried(maxTried),
 		views:   make(chan *view, len(set.Nodes)),
 		newHead: make(chan struct{}, 1),
 		back:    make(chan struct{}, 1),
@@ -98,9 +95,14 @@ func (c *Client) Run(ctx context.Context, on func(chain.Head)) {
 	own.Wait()
 }
 
-// begin says that a method begins, and returns a context that also ends with Run. done
-// must be called once. The error is chain.ErrUnreachable and ErrClosed.
-func (c *Client) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+// begin says that a method about accounts, 0x and 40 lower-case digits, begins, and returns a context that also
+// ends with Run. done must be called once. The error is about an account, or chain.ErrUnreachable and ErrClosed.
+func (c *Client) begin(ctx context.Context, accounts ...string) (_ context.Context, done func(), err error) {
+	for i, a := range accounts {
+		if parsed, err := address.Parse(a); err != nil || parsed.String() != a {
+			return nil, nil, fmt.Errorf("accounts[%d] must be 0x and 40 lower-case hexadecimal digits, is %q", i, a)
+		}
+	}
 	c.mu.Lock()
 	running := c.running
 	if running == nil || c.ended {

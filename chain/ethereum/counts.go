@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"noncegate/chain"
-	"noncegate/chain/ethereum/address"
 	"noncegate/chain/ethereum/internal/jsonrpc"
 )
 
@@ -19,12 +18,9 @@ const (
 	maxCount = 1 << 40
 )
 
-// Counts implements chain.Chain. accounts are addresses, 0x and 40 lower-case digits.
+// Counts implements chain.Chain.
 func (c *Client) Counts(ctx context.Context, at chain.Block, accounts []string) ([]chain.Count, error) {
-	if err := checkAccounts(accounts); err != nil {
-		return nil, err
-	}
-	ctx, done, err := c.begin(ctx)
+	ctx, done, err := c.begin(ctx, accounts...)
 	if err != nil {
 		return nil, err
 	}
@@ -42,15 +38,6 @@ func (c *Client) Several() bool { return len(c.nodes) > 1 }
 // which have no vote until they are right again.
 func (c *Client) witnesses() []*node {
 	return slices.DeleteFunc(slices.Clone(c.nodes), func(n *node) bool { return !n.current() })
-}
-
-func checkAccounts(accounts []string) error {
-	for i, a := range accounts {
-		if parsed, err := address.Parse(a); err != nil || parsed.String() != a {
-			return fmt.Errorf("accounts[%d] must be 0x and 40 lower-case hexadecimal digits, is %q", i, a)
-		}
-	}
-	return nil
 }
 
 // merge finds out on which counts the nodes agree.

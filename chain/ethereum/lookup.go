@@ -26,28 +26,17 @@ func (c *Client) Lookup(ctx context.Context, asks []chain.Ask) ([]chain.Sighting
 	for i, a := range asks {
 		accounts[i] = a.Account
 	}
-	if err := checkAccounts(accounts); err != nil {
-		return nil, err
-	}
-	ctx, done, err := c.begin(ctx)
+	ctx, done, err := c.begin(ctx, accounts...)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	found, errs := c.look(ctx, asks)
+	replies, errs := make([][]glimpse, len(c.nodes)), make([]error, len(c.nodes))
+	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.look(ctx, asks) })
 	if !slices.Contains(errs, nil) {
 		return nil, unreachable(c.nodes, errs)
 	}
-	return found, nil
-}
-
-// look asks all nodes. errs has the error of each that could not be asked at all, nil of the
-// others.
-func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sighting, errs []error) {
-	replies := make([][]glimpse, len(c.nodes))
-	errs = make([]error, len(c.nodes))
-	inParallel(c.nodes, func(i int, n *node) { replies[i], errs[i] = n.look(ctx, asks) })
-	found = make([]chain.Sighting, len(asks))
+	found := make([]chain.Sighting, len(asks))
 	for i := range asks {
 		s, shown := &found[i], make([]glimpse, 0, len(c.nodes))
 		for _, of := range replies {
@@ -65,7 +54,7 @@ func (c *Client) look(ctx context.Context, asks []chain.Ask) (found []chain.Sigh
 		}
 		sum(s, shown, asks[i], min(2, len(c.nodes)))
 	}
-	return found, errs
+	return found, nil
 }
 
 // glimpse is what one node has seen of one nonce.

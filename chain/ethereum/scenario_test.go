@@ -304,14 +304,6 @@ func (s *scene) nameOf(b chain.Block) string {
 func (s *scene) txs(args []string, i int64) (txs []fakenode.Tx) {
 	for _, arg := range args {
 		parts := strings.Split(strings.NewReplacer("*", fmt.Sprint(i), ":known", "", ":said", "").Replace(arg), ":")
-		if parts[0] == "raw" || parts[0] == "other" { // the transaction that send sends, or another of its nonce
-			tx := fakenode.Tx{From: authority, Nonce: s.number(parts[1]), Hash: fakenode.TxHash(1)}
-			if parts[0] == "raw" {
-				tx.Hash = fakenode.Hash(hashOf(rawLegacy(1, uint64(tx.Nonce))))
-			}
-			txs = append(txs, tx)
-			continue
-		}
 		tx := transfer(int(s.number(parts[0])), s.number(parts[1]))
 		if len(parts) > 2 {
 			tx.Type = int(s.number(parts[2]))

@@ -66,9 +66,8 @@ type reply struct {
 	wait    time.Duration
 }
 
-// Send implements chain.Chain. The first node that has the transaction settles the
-// verdict; the others get it all the same, and Run waits for that. A caller that stops
-// waiting does not stop the sending.
+// Send implements chain.Chain. The first node that has the transaction settles the verdict; the others
+// get it all the same, also if the caller stops waiting, and Run waits for that.
 func (c *Client) Send(ctx context.Context, raw []byte) chain.Verdict {
 	v := c.send(ctx, raw)
 	c.m.answers.WithLabelValues(v.Class.String()).Inc()
@@ -90,19 +89,15 @@ func (c *Client) send(ctx context.Context, raw []byte) chain.Verdict {
 		defer done()
 		over <- c.toAll(sending, tx, raw, have)
 	}()
-	var v chain.Verdict
 	select {
 	case <-have:
 		return chain.Verdict{Class: chain.InPool}
-	case v = <-over:
+	case v := <-over:
+		return v
 	case <-ctx.Done():
 		c.tried.mark(tx.Hash)
 		return unknown(context.Cause(ctx))
 	}
-	if v.Class == chain.Used {
-		v.Data = c.whoUsed(ctx, tx)
-	}
-	return v
 }
 
 // toAll gives the transaction to all nodes and waits for what each says. It closes have
@@ -234,12 +229,8 @@ func unknown(err error) chain.Verdict {
 		Message: "nobody knows what became of the transaction: " + err.Error()}
 }
 
-// combine makes one verdict of what all nodes said.
-//
-// A nonce that one node knows to be used is used. Otherwise one node that may have the
-// transaction makes it unknown. A node that was not reached has not taken it, so the others
-// decide; it may have it from an earlier try, though. before says that there was one which may have
-// left it somewhere, underWay that there is one now.
+// combine makes one verdict of what all nodes said, as docs/ethereum.md has it. before says that an earlier try
+// may have left the transaction somewhere, underWay that there is another one now.
 func combine(all []reply, before, underWay bool) chain.Verdict {
 	by, votes := map[chain.Class]*reply{}, map[chain.Class]int{}
 	for i := range all {
@@ -293,32 +284,4 @@ func (r *reply) verdict(class chain.Class) chain.Verdict {
 		return unknown(fmt.Errorf("%s: %w", r.n.name, r.err))
 	}
 	return chain.Verdict{Class: class, Code: r.refusal.Code, Message: r.refusal.Message, Data: r.refusal.Data}
-}
-
-// usedBy is the data of a verdict Used: which transaction used the nonce.
-type usedBy struct {
-	TxHash      string `json:"txHash"`
-	BlockHash   string `json:"blockHash"`
-	BlockNumber int64  `json:"blockNumber"`
-}
-
-// whoUsed returns which transaction used the nonce of tx, as JSON: tx itself, if a block
-// has it, or else another one. nil: that is not known.
-func (c *Client) whoUsed(ctx context.Context, tx chain.Tx) []byte {
-	ctx, done, err := c.begin(ctx)
-	if err != nil {
-		return nil
-	}
-	defer done()
-	found, _ := c.look(ctx, []chain.Ask{{Account: tx.Account, Nonce: tx.Nonce, Hashes: []chain.Hash{tx.Hash}}})
-	if by := found[0].Tx; found[0].Seen != chain.Mined || by != tx.Hash && by != found[0].SettledTx {
-		return nil // one of several nodes says that it was another transaction
-	}
-	data, err := wire.Marshal(&usedBy{
-		TxHash: found[0].Tx.String(), BlockHash: found[0].Block.Hash.String(), BlockNumber: found[0].Block.Number,
-	})
-	if err != nil {
-		return nil // of three plain fields there is none
-	}
-	return data
 }

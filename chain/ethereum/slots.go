@@ -34,9 +34,7 @@ type slots struct{ foreign, sends, own *fairness.Shares }
 // questions: an eighth each.
 const ownPart = 8
 
-// sharesFor is how long a principal that called counts among those that share the slots of others'
-// calls. Nodes answer the calls of one connection one after the other, so that each that is under
-// way is one before the next caller's.
+// sharesFor is how long a principal that called counts among those that share the slots of others' calls.
 const sharesFor = 2 * time.Second
 
 func newSlots(inflight, waiting int) *slots {

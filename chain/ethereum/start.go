@@ -29,10 +29,7 @@ const codesPerRequest = 16
 // Nodes on another branch, or that are not believed, are not asked while others are on that of
 // the chain.
 func (c *Client) Start(ctx context.Context, accounts []string) ([]chain.Start, error) {
-	if err := checkAccounts(accounts); err != nil {
-		return nil, err
-	}
-	ctx, done, err := c.begin(ctx)
+	ctx, done, err := c.begin(ctx, accounts...)
 	if err != nil {
 		return nil, err
 	}

@@ -18,8 +18,7 @@ const typescript = "../../sdk/typescript/"
 // The package for TypeScript has the table of answers as source text, and what Go makes of every example and dialect as a
 // test; -update writes both.
 func TestTheTypeScriptPackageHasThisTable(t *testing.T) {
-	file, err := readAnswers(answersFile)
-	must(t, err)
+	file := readAnswers()
 	type row struct {
 		Class    string   `json:"class"`
 		Missing  bool     `json:"missing,omitempty"`
@@ -54,8 +53,7 @@ type graded struct {
 
 func grades(t *testing.T, file *answersYAML) (all []graded) {
 	t.Helper()
-	table, err := file.compile()
-	must(t, err)
+	table := knownAnswers()
 	add := func(message string, data []byte) {
 		g := table.grade(&RPCError{Message: message, Data: data})
 		all = append(all, graded{message, data, g.class.String(), g.missing, g.later})

@@ -104,7 +104,7 @@ type Endpoint struct {
 
 	chainID  uint64
 	paths    []string // of all endpoints, since Handler
-	lines    lines
+	lines    *lines
 	feeds    feeds
 	receipts singleflight.Group      // questions for receipts, by hash
 	offerer  atomic.Pointer[Offerer] // nil: none
@@ -118,20 +118,17 @@ func New(nodes Nodes, chains Chains, events Events, sent nonce.SentStore, cfg Co
 	*Endpoint, error,
 ) {
 	cfg.complete()
-	list, err := knownMethods()
-	if err != nil {
-		return nil, err
-	}
+	list := knownMethods()
 	digits, ok := strings.CutPrefix(nodes.ID(), "eip155:")
 	id, err := strconv.ParseUint(digits, 10, 64)
 	if !ok || err != nil {
 		return nil, fmt.Errorf("chain %s is none of Ethereum's", nodes.ID())
 	}
 	e := &Endpoint{
-		nodes: nodes, chains: chains, events: events, sent: sent, cfg: cfg, chainID: id, methods: list,
+		nodes: nodes, chains: chains, events: events, sent: sent, cfg: cfg, chainID: id, methods: list, lines: newLines(),
 		log: log.With("component", "endpoint", "chain", nodes.ID()),
 	}
-	e.feeds.e = e
+	e.feeds = feeds{e: e, byKey: map[feedKey]*feed{}, usages: map[nonce.Principal]feedsUse{}}
 	e.metrics = newMetrics(nodes.ID(), list.known(), e.feeds.len, reg)
 	return e, nil
 }

@@ -12,14 +12,20 @@ import (
 
 // rowOf reads what is known of one nonce.
 func rowOf(c *relay.Call, signer string, n int64) (row nonce.Row, there bool, err *wire.Error) {
-	r, err := c.Do(&nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
-	if err != nil {
-		return nonce.Row{}, false, err
+	r, err := c.Do(listOne(signer, n))
+	row, there = rowIn(&r.Page, n)
+	return row, there, err
+}
+
+func listOne(signer string, n int64) *nonce.Request {
+	return &nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}}
+}
+
+func rowIn(page *nonce.ListPage, n int64) (row nonce.Row, there bool) {
+	if len(page.Rows) == 0 || page.Rows[0].Nonce != n {
+		return row, false
 	}
-	if rows := r.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
-		return rows[0], true, nil
-	}
-	return nonce.Row{}, false, nil
+	return page.Rows[0], true
 }
 
 // refused is the answer of a transaction that was not recorded, and so given to no node.

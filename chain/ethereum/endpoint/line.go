@@ -14,7 +14,12 @@ import (
 type lines struct {
 	mu       sync.Mutex // guards what follows, and all lines; no I/O under it
 	bySigner map[string]*line
-	behind   *lru.Cache[string, behind] // by signer; nil: none
+	behind   *lru.Cache[string, behind] // by signer
+}
+
+func newLines() *lines {
+	told, _ := lru.New[string, behind](maxBehind) // fails for a size below 1 alone
+	return &lines{bySigner: map[string]*line{}, behind: told}
 }
 
 // behind is how far ahead of the window transactions of a signer came lately.
@@ -47,9 +52,6 @@ func (ls *lines) enter(signer string) *line {
 	l := ls.bySigner[signer]
 	if l == nil {
 		l = &line{all: ls, signer: signer, next: make(chan struct{}), nonces: map[int64]int{}, hashes: map[chain.Hash]bool{}}
-		if ls.bySigner == nil {
-			ls.bySigner = make(map[string]*line)
-		}
 		ls.bySigner[signer] = l
 	}
 	l.users++
@@ -118,9 +120,6 @@ func (l *line) toldWindow(n int64) {
 	ls, now := l.all, time.Now()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.behind == nil {
-		ls.behind, _ = lru.New[string, behind](maxBehind) // fails for a size below 1 alone
-	}
 	b, _ := ls.behind.Get(l.signer)
 	if now.After(b.until) {
 		b.highest = n
@@ -133,9 +132,6 @@ func (l *line) toldWindow(n int64) {
 func (l *line) awaitsWindow(n int64) bool {
 	l.all.mu.Lock()
 	defer l.all.mu.Unlock()
-	if l.all.behind == nil {
-		return false
-	}
 	b, _ := l.all.behind.Get(l.signer)
 	return n <= b.highest && time.Now().Before(b.until)
 }

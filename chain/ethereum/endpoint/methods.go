@@ -3,7 +3,6 @@ package endpoint
 import (
 	"bytes"
 	_ "embed"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -47,25 +46,23 @@ func (m *methods) known() []string {
 	return all
 }
 
-// knownMethods reads the list that is built in, once.
-var knownMethods = sync.OnceValues(func() (*methods, error) { return readMethods(methodsFile) })
-
-func readMethods(data []byte) (*methods, error) {
+// knownMethods is the list that is built in. A mistake in it is one of the program: it panics.
+var knownMethods = sync.OnceValue(func() *methods {
 	var file struct {
 		Pass    []string          `yaml:"pass"`
 		Refused map[string]string `yaml:"refused"`
 	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec := yaml.NewDecoder(bytes.NewReader(methodsFile))
 	dec.KnownFields(true)
 	if err := dec.Decode(&file); err != nil {
-		return nil, fmt.Errorf("methods.yaml: %w", err)
+		panic("methods.yaml: " + err.Error())
 	}
 	m := &methods{pass: make(map[string]bool, len(file.Pass)), refused: file.Refused}
 	for _, name := range file.Pass {
 		if _, both := m.refused[name]; both || m.pass[name] || slices.Contains(ownMethods, name) {
-			return nil, fmt.Errorf("methods.yaml: %s stands there twice, or is answered by the gateway itself", name)
+			panic("methods.yaml: " + name + " stands there twice, or is answered by the gateway itself")
 		}
 		m.pass[name] = true
 	}
-	return m, nil
-}
+	return m
+})

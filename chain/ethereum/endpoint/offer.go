@@ -184,14 +184,9 @@ func (o *Offerer) open(ctx context.Context, e *Endpoint, t *nonce.Sent, mined in
 func (o *Offerer) row(ctx context.Context, signer string, n int64) (nonce.Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	r, err := o.owner.Do(ctx, &nonce.Request{Kind: nonce.KindList, Signer: signer, List: nonce.ListQuery{Signer: signer, From: n, Limit: 1}})
-	if err != nil {
-		return nonce.Row{}, err
-	}
-	if rows := r.Page.Rows; len(rows) > 0 && rows[0].Nonce == n {
-		return rows[0], nil
-	}
-	return nonce.Row{}, nil
+	r, err := o.owner.Do(ctx, listOne(signer, n))
+	row, _ := rowIn(&r.Page, n)
+	return row, err
 }
 
 // offer gives a transaction to the nodes again, and does what follows.

@@ -89,7 +89,7 @@ func TestATransactionWaitsAsLongAsOneBeforeItIsOnItsWay(t *testing.T) {
 func (g *gateway) awaitLine(signer string, n int64) {
 	g.Helper()
 	wait.Until(g.TB, fmt.Sprintf("nonce %d on its way", n), func() bool {
-		ls := &g.endpoint.lines
+		ls := g.endpoint.lines
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
 		l := ls.bySigner[signer]
@@ -100,7 +100,7 @@ func (g *gateway) awaitLine(signer string, n int64) {
 // What is remembered of windows is bounded in number and in time.
 func TestASignerThatWasToldTheWindowIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all lines
+		all := newLines()
 		for i := range maxBehind + 1 {
 			l := all.enter(account(i))
 			l.toldWindow(4)

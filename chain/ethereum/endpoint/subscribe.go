@@ -70,8 +70,7 @@ type feeds struct {
 	usages map[nonce.Principal]feedsUse // of principals that hold any
 }
 
-// feedKey is the hash of what a feed was asked for with. The params themselves, which may be
-// as long as a frame, are kept once: by the nodes' client, which may have to subscribe again.
+// feedKey is the hash of what a feed was asked for with: the nodes' client keeps the params themselves.
 type feedKey [sha256.Size]byte
 
 // feedsUse is what one principal holds, however many of its connections share it.
@@ -145,9 +144,6 @@ func (fs *feeds) enter(m *member, key feedKey, bytes int) (f *feed, first bool, 
 		f.members = append(slices.Clone(f.members), m)
 	}
 	if first {
-		if fs.byKey == nil {
-			fs.byKey = make(map[feedKey]*feed)
-		}
 		fs.byKey[key] = f
 	}
 	return f, first, nil
@@ -176,9 +172,6 @@ func (fs *feeds) holdLocked(f *feed, p nonce.Principal) *wire.Error {
 		case total > cfg.MaxFilterBytes:
 			return errFeeds("the filters of all clients' subscriptions would be longer than the %d bytes that they may have together",
 				cfg.MaxFilterBytes)
-		}
-		if fs.usages == nil {
-			fs.usages = make(map[nonce.Principal]feedsUse)
 		}
 		fs.usages[p], fs.bytes = use, total
 	}

@@ -33,15 +33,11 @@ const MaxChainID = math.MaxUint64/2 - 36
 
 // Tx is what a signed transaction says.
 type Tx struct {
-	Type uint8
-	From address.Address // recovered from the signature
-	// Nonce is below 2^64-1.
-	Nonce uint64
-	// Hash is the hash that the chain will have. The sidecar of a blob transaction does
-	// not belong to it.
-	Hash [32]byte
-	// ChainID is 1 to MaxChainID. Without HasChainID it is 0, and the transaction is a
-	// legacy one that can be sent on every chain.
+	Type  uint8
+	From  address.Address // recovered from the signature
+	Nonce uint64          // below 2^64-1
+	Hash  [32]byte        // that the chain will have; a sidecar does not belong to it
+	// ChainID is 1 to MaxChainID, or 0 without HasChainID: a legacy transaction of every chain.
 	ChainID    uint64
 	HasChainID bool
 
@@ -71,9 +67,7 @@ func (t *Tx) Cancels() bool {
 	return t.To != nil && *t.To == t.From && t.Value.Sign() == 0 && t.DataLen == 0 && t.BlobHashes == 0 && len(t.Authorizations) == 0
 }
 
-// Sidecar is what came along with a blob transaction. Its lengths and numbers fit, and
-// its commitments fit the transaction. Whether the proofs prove anything was not looked
-// at.
+// Sidecar is what came along with a blob transaction.
 type Sidecar struct {
 	Version uint8 // 0: a proof for each blob (EIP-4844); 1: 128 cell proofs (EIP-7594)
 	Blobs   int
@@ -87,10 +81,7 @@ type Authorization struct {
 	Address   address.Address // whose code shall act; zero: none any more
 	Nonce     uint64
 	Authority address.Address // that signed it; zero where no signer can be told
-	// Valid: nothing in the transaction makes nodes skip it. That is no promise: a node also skips
-	// it if Nonce is not the next one of Authority when it comes to it, or if Authority has other
-	// code.
-	Valid bool
+	Valid     bool            // nothing in the transaction makes nodes skip it; the account's state still may
 
 	sig    signature
 	signed []byte // the fields that it signs
