@@ -50,22 +50,15 @@ type item struct {
 // list is the messages that wait for one encode task.
 type list struct{ items []item }
 
-// bytes is what the items hold of the connection's cap.
-func (l *list) bytes() (n int64) {
+// holds is what the items hold of the connection's cap, and the notifications among them.
+func (l *list) holds() (bytes, notes int64) {
 	for i := range l.items {
-		n += l.items[i].bytes
-	}
-	return n
-}
-
-// notes is what the notifications among the items hold.
-func (l *list) notes() (n int64) {
-	for i := range l.items {
+		bytes += l.items[i].bytes
 		if l.items[i].note {
-			n += l.items[i].bytes
+			notes += l.items[i].bytes
 		}
 	}
-	return n
+	return bytes, notes
 }
 
 // putList takes a list back; nobody may use it afterwards.

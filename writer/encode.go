@@ -135,10 +135,10 @@ func (q *Queue) deposit(l *list, b *batch, now time.Duration) todo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.encoding = false
-	q.queued -= l.bytes()
+	bytes, notes := l.holds()
+	q.queued -= bytes
 	q.msgs -= len(l.items)
 	var t todo
-	notes := l.notes()
 	if b != nil {
 		b.notes += notes
 		t = q.depositLocked(b, now)

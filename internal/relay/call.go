@@ -20,7 +20,7 @@ type Call struct {
 	order  callOrder
 	answer Answer
 	held   held
-	stream *stream // that the call has opened
+	stream *Stream // that the call has opened
 
 	// What the audit says of it.
 	signer   string
@@ -108,18 +108,18 @@ func (c *Call) errNoRoom(err *wire.Error) *wire.Error {
 	return unknown
 }
 
-// encode appends the answer, which is not kept beside its encoded copy.
-func (c *Call) encode(dst, id []byte) []byte {
+// Append appends the answer, which is not kept beside its encoded copy.
+func (c *Call) Append(dst, id []byte) []byte {
 	dst = c.answer.append(dst, id)
 	c.answer = Answer{}
 	return dst
 }
 
-// audit says what was asked for and what came of it.
-func (c *Call) audit(err *wire.Error) {
+// Audit says what was asked for and what came of it.
+func (c *Call) Audit(err *wire.Error) {
 	done := "ok"
 	if c.answer.Foreign != nil {
 		done = "refused_elsewhere"
 	}
-	c.Audit(c.Method, audit.Entry{Signer: c.signer, Nonce: c.nonce, HasNonce: c.hasNonce}, done, err)
+	c.Visitor.Audit(c.Method, audit.Entry{Signer: c.signer, Nonce: c.nonce, HasNonce: c.hasNonce}, done, err)
 }

@@ -71,7 +71,7 @@ func (c *connCall) answered(r *ws.Request, a Answer) *wire.Error {
 		return a.Err
 	}
 	if c.answer = a; c.stream != nil {
-		r.Announce(c.stream.of)
+		r.Announce(c.stream.Subscription)
 	}
 	return nil
 }
@@ -91,12 +91,6 @@ func (c *connCall) makeRoom(r *ws.Request, bytes int64) (err *wire.Error) {
 	}
 	return err
 }
-
-// Append implements ws.Call.
-func (c *connCall) Append(dst, id []byte) []byte { return c.encode(dst, id) }
-
-// Audit implements ws.Call.
-func (c *connCall) Audit(err *wire.Error) { c.audit(err) }
 
 // Written implements ws.Call: the bytes of a long answer are counted until it was written, by a
 // func that keeps nothing of the call.

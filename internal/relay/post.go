@@ -77,7 +77,7 @@ func (p *posted) refuse(err *wire.Error) {
 	p.CountBusy(err, len(p.calls))
 	for _, c := range p.calls {
 		c.err = err
-		c.audit(err)
+		c.Audit(err)
 	}
 }
 
@@ -87,7 +87,7 @@ func (p *posted) run(ctx context.Context) {
 	var last <-chan struct{}
 	for _, c := range p.calls {
 		if c.err != nil {
-			c.audit(c.err)
+			c.Audit(c.err)
 			continue
 		}
 		if p.of.Ordered(c.Method) {
@@ -115,7 +115,7 @@ func (c *postedCall) answered(a Answer) {
 	} else {
 		c.answer = a
 	}
-	c.audit(c.err)
+	c.Audit(c.err)
 }
 
 // write sends the answers, in the order of the calls.
@@ -160,7 +160,7 @@ func (c *postedCall) append(dst []byte) []byte {
 		c.CountRefusal(c.err)
 		return wire.AppendError(dst, c.id, c.err)
 	}
-	return c.encode(dst, c.id)
+	return c.Append(dst, c.id)
 }
 
 func (p *posted) release() {

@@ -34,7 +34,7 @@ func receiveBytes(s *setup) { s.ws.MaxReceiveBytes = 512 << 10 }
 type parrot struct {
 	let     chan struct{}
 	mu      sync.Mutex
-	streams []Stream     // guarded by mu
+	streams []*Stream    // guarded by mu
 	waiting atomic.Int32 // calls of wait so far
 	ended   atomic.Int32
 }
@@ -293,7 +293,7 @@ func TestAnAnswerThatWaitsToBeWrittenIsKeptOnce(t *testing.T) {
 
 func TestAnAnswerIsNotKeptBesideItsEncodedCopy(t *testing.T) {
 	c := &Call{answer: Answer{Result: []byte(`"x"`)}}
-	if got := string(c.encode(nil, []byte("1"))); !strings.Contains(got, `"result":"x"`) || c.answer.Result != nil {
+	if got := string(c.Append(nil, []byte("1"))); !strings.Contains(got, `"result":"x"`) || c.answer.Result != nil {
 		t.Errorf("%s is encoded and %s kept", got, c.answer.Result)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"noncegate/ws"
 )
 
-// stream is what feeds a subscription: it keeps the events that come before
-// the reply.
-type stream struct {
-	of      *ws.Subscription
+// Stream is a subscription of a connection, to which it is the ws.Feed. Notify, ID and Lost may be
+// called from any goroutine, also after its end.
+type Stream struct {
+	*ws.Subscription
 	visitor *ws.Visitor
 	method  string
 	end     func() // tells the Handler, once
@@ -18,16 +18,9 @@ type stream struct {
 	mu     sync.Mutex // guards what follows
 	live   bool
 	over   bool
-	early  [][]byte // events that came before
+	early  [][]byte // events that came before the reply
 	missed int64    // events since the last one that was queued
 }
-
-// Stream is a subscription of a connection. Its methods may be called from
-// any goroutine, also after its end.
-type Stream struct{ s *stream }
-
-// ID is its id, which the answer of the call that opened it must be.
-func (s Stream) ID() string { return s.s.of.ID() }
 
 // earlyEvents bounds what is kept for a stream whose reply is not queued yet.
 const earlyEvents = 64
@@ -37,17 +30,17 @@ const earlyEvents = 64
 // none. The first event comes after the answer of this call, and none if that is an error.
 // Where Open fails, end is not called. A call may have one stream, because its answer names
 // one: to open another before Drop is a mistake of the programmer and panics.
-func (c *Call) Open(method string, end func()) (Stream, *wire.Error) {
+func (c *Call) Open(method string, end func()) (*Stream, *wire.Error) {
 	if c.stream != nil {
 		panic("relay: one stream a call")
 	}
-	s := &stream{visitor: c.Visitor, method: method, end: end}
+	s := &Stream{visitor: c.Visitor, method: method, end: end}
 	of, err := c.Subscribe(method, s)
 	if err != nil {
-		return Stream{}, err
+		return nil, err
 	}
-	s.of, c.stream = of, s
-	return Stream{s}, nil
+	s.Subscription, c.stream = of, s
+	return s, nil
 }
 
 // Close ends a stream of the connection that asks. false: it has none of this id.
@@ -57,21 +50,15 @@ func (c *Call) Close(id string) bool { return c.Unsubscribe(id) }
 func (c *Call) Drop() {
 	if s := c.stream; s != nil {
 		c.stream = nil
-		c.Close(s.of.ID())
+		c.Close(s.ID())
 	}
 }
-
-// Lost ends the connection of the stream: events of it are lost for good, and whoever
-// waits for them has to know.
-func (s Stream) Lost(why string) { s.s.of.Lost(why) }
 
 // Notify sends one event, which is JSON, may be shared, and must not be changed. It does
 // not block: a client that does not read misses events, and the next that it gets says
 // how many.
-func (s Stream) Notify(event []byte) { s.s.notify(event) }
-
-func (s *stream) notify(event []byte) {
-	if s.of.Muted() {
+func (s *Stream) Notify(event []byte) {
+	if s.Muted() {
 		return
 	}
 	s.mu.Lock()
@@ -87,8 +74,8 @@ func (s *stream) notify(event []byte) {
 	}
 }
 
-func (s *stream) sendLocked(event []byte) {
-	if s.of.Offer(event, s.missed) {
+func (s *Stream) sendLocked(event []byte) {
+	if s.Offer(event, s.missed) {
 		s.missed = 0
 	} else {
 		s.missed++
@@ -96,10 +83,10 @@ func (s *stream) sendLocked(event []byte) {
 }
 
 // Announce implements ws.Feed: what comes before Start is kept.
-func (s *stream) Announce() {}
+func (s *Stream) Announce() {}
 
 // Start implements ws.Feed.
-func (s *stream) Start() {
+func (s *Stream) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	missed := s.missed // they came after the early ones
@@ -112,7 +99,7 @@ func (s *stream) Start() {
 }
 
 // Close implements ws.Feed. Whoever has missed something is gone.
-func (s *stream) Close() (missed int64) {
+func (s *Stream) Close() (missed int64) {
 	s.mu.Lock()
 	s.over, s.early = true, nil
 	s.mu.Unlock()
@@ -122,7 +109,7 @@ func (s *stream) Close() (missed int64) {
 
 // tellEnd tells the Handler. A mistake of its own there ends nothing else: the connection may
 // be ending, and the streams behind this one are to end as well.
-func (s *stream) tellEnd() {
+func (s *Stream) tellEnd() {
 	defer func() {
 		if v := recover(); v != nil {
 			s.visitor.Panicked("the end of a stream", v, s.method)

@@ -94,7 +94,7 @@ type member struct {
 	feeds     *feeds
 	principal nonce.Principal
 	may       func(right access.Right, signer string) bool
-	stream    relay.Stream
+	stream    *relay.Stream
 	feed      *feed // guarded by feeds.mu; nil: none
 	left      bool  // guarded by feeds.mu
 }
