@@ -80,31 +80,6 @@ func (g *registry) len() int {
 	return len(g.conns)
 }
 
-// idleFactor times the ping interval is how long a peer may be silent: two
-// unanswered pings, and the time for an answer to the second.
-const idleFactor = 2.5
-
-// pingAll pings the connections whose time has come and ends those whose peer was
-// silent for too long. Nobody is blamed for silence while not being read. The
-// others are then looked at by oversee.
-func (g *registry) pingAll(now time.Time, interval time.Duration, silent, oversee func(*conn)) {
-	limit := time.Duration(idleFactor * float64(interval))
-	for _, c := range g.all() {
-		switch {
-		case !c.transport.Silent():
-			c.heardAt = now
-		case now.Sub(c.heardAt) > limit:
-			silent(c)
-			continue
-		}
-		if !now.Before(c.pingAt) && c.transport.Reading() {
-			c.out.Ping(nil)
-			c.pingAt = now.Add(interval)
-		}
-		oversee(c)
-	}
-}
-
 // pings of a flood: a peer that sends so many control frames within floodTime asks
 // for nothing but work.
 const (
@@ -169,8 +144,23 @@ func (s *Server) firstPing() time.Duration {
 	return s.cfg.PingInterval
 }
 
-// oversee is the pinger's look at a connection beside pings and silence.
+// idleFactor times the ping interval is how long a peer may be silent: two
+// unanswered pings, and the time for an answer to the second.
+const idleFactor = 2.5
+
+// oversee is the pinger's look at a connection. Nobody is blamed for silence while not being read.
 func (c *conn) oversee(now time.Time) {
+	switch interval := c.srv.cfg.PingInterval; {
+	case !c.transport.Silent():
+		c.heardAt = now
+	case now.Sub(c.heardAt) > time.Duration(idleFactor*float64(interval)):
+		c.srv.dropSilent(c)
+		return
+	}
+	if !now.Before(c.pingAt) && c.transport.Reading() {
+		c.out.Ping(nil)
+		c.pingAt = now.Add(c.srv.cfg.PingInterval)
+	}
 	if c.isClosing() {
 		return
 	}

@@ -125,33 +125,24 @@ func (t *Room) used() (used, capacity int) { return t.inflight.Used(), t.infligh
 func (t *Room) enter(share *backpressure.Share, p nonce.Principal, n int) *wire.Error {
 	switch {
 	case t.inflight.TryTake(share, n):
-		err := t.enterFair(p, n)
-		switch {
-		case err == nil && t.srv.draining.Load():
+		if t.fair != nil {
+			if ok, crowded := t.fair.Try(p, int64(n)); !ok {
+				t.inflight.Give(share, n)
+				if crowded {
+					return BusyQuota("this principal has as many calls in flight as its share", RetryBusy)
+				}
+				return Busy(wire.StageInflight)
+			}
+		}
+		if t.srv.draining.Load() {
 			t.leave(share, p, n)
 			return errDraining()
-		case err != nil:
-			t.inflight.Give(share, n)
 		}
-		return err
+		return nil
 	case share.Closed():
 		return errDraining()
 	case share.Used()+n > t.bounds.MaxInflight:
 		return Busy(wire.StageConnection)
-	}
-	return Busy(wire.StageInflight)
-}
-
-// enterFair counts n requests of a principal.
-func (t *Room) enterFair(p nonce.Principal, n int) *wire.Error {
-	if t.fair == nil {
-		return nil
-	}
-	switch ok, crowded := t.fair.Try(p, int64(n)); {
-	case ok:
-		return nil
-	case crowded:
-		return BusyQuota("this principal has as many calls in flight as its share", RetryBusy)
 	}
 	return Busy(wire.StageInflight)
 }

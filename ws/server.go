@@ -245,7 +245,9 @@ func (s *Server) ping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			s.conns.pingAll(now, s.cfg.PingInterval, s.dropSilent, func(c *conn) { c.oversee(now) })
+			for _, c := range s.conns.all() {
+				c.oversee(now)
+			}
 		}
 	}
 }
