@@ -26,7 +26,7 @@
 //
 // Files in reading order: service.go and task.go (a request from Submit to its end), worker.go and
 // batch.go (a batch), round.go (one step of it), then the steps: forward.go, acquire.go, load.go and
-// read.go, commit.go, settle.go, events.go. memory.go is what a worker remembers, config.go has the
+// read.go, commit.go (limit.go bounds it), settle.go, events.go. memory.go is what a worker remembers, config.go has the
 // settings and the Router, clock.go what is known of the store's clock. sweep.go ends overdue holds,
 // compare.go handles a store that went back. Package lease knows who owns what; shards.go and
 // ownership.go ask it. committer.go is the seam to the performance engine (package performance), which
