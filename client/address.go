@@ -106,12 +106,7 @@ func shown(raw string) string {
 func dialled(u *url.URL) string {
 	address := *u
 	address.User, address.Fragment, address.RawFragment = nil, "", ""
-	switch u.Scheme {
-	case "http":
-		address.Scheme = "ws"
-	case "https":
-		address.Scheme = "wss"
-	}
+	address.Scheme = strings.Replace(u.Scheme, "http", "ws", 1)
 	if u.Path == "" || u.Path == "/" {
 		address.Path, address.RawPath = "/ws", ""
 	}

@@ -186,7 +186,7 @@ func (c *conn) firstSight(r *request) *sight {
 	return w
 }
 
-// begin waits, the request being in line. It may be over already.
+// begin waits, with the request in line. It may be over already.
 func (w *sight) begin() {
 	w.unwatch = context.AfterFunc(w.r.conn.srv.sights, w.heard)
 	if !w.state.CompareAndSwap(sightAsked, sightWaiting) {

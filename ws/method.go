@@ -51,7 +51,6 @@ var methods = func() map[string]*method {
 	return table
 }()
 
-// methodNames are what there is instead of a method that there is not, in one order.
 var methodNames = slices.Sorted(maps.Keys(methods))
 
 // noMethod is the method of requests that name no method of the protocol.

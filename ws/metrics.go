@@ -77,10 +77,7 @@ const (
 	closeEventsLost  closeReason = "events_lost" // events of a subscription are lost for good
 )
 
-var closeReasons = []closeReason{
-	closeClient, closeLost, closeSlow, closeIdle, closeRestart, closeStopped, closeExpired, closeRevoked,
-	closeUnsupported, closeProtocol, closePolicy, closeUnused, closeTooLarge, closeInternal, closeEventsLost,
-}
+var closeReasons = append(slices.Collect(maps.Values(reasonsByCode)), closeLost, closeSlow, closeIdle, closeStopped)
 
 // counters are what a Server counts beside what ws_perf tells.
 type counters struct {

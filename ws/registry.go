@@ -113,9 +113,8 @@ func (c *conn) control() {
 
 // watch is what the pinger remembers of a connection between two looks.
 type watch struct {
-	bornAt time.Time
 	part   uint32    // transport.Part
-	partAt time.Time // since when it is that
+	partAt time.Time // since when it is that, from the upgrade on
 	frames uint32    // conn.frames
 	usedAt time.Time // when it changed last, or the connection was in use
 }
@@ -174,7 +173,7 @@ func (c *conn) oversee(now time.Time) {
 		w.part, w.partAt = part, now
 	}
 	switch {
-	case part == 0 && cfg.FirstTimeout > 0 && now.Sub(w.bornAt) >= cfg.FirstTimeout:
+	case part == 0 && cfg.FirstTimeout > 0 && now.Sub(w.partAt) >= cfg.FirstTimeout:
 		c.close(wire.ClosePolicy, "the first message did not come in time")
 	case part%2 == 1 && cfg.MessageTimeout > 0 && now.Sub(w.partAt) >= cfg.MessageTimeout:
 		c.close(wire.ClosePolicy, "a message was not finished in time")

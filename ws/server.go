@@ -219,7 +219,7 @@ func (t *Room) newConn(ws *websocket.Conn, transport *socket.Conn, g identity) *
 	c := &conn{
 		srv: s, room: t, ws: ws, transport: transport, identity: g, asker: g.asker(),
 		share: backpressure.NewShare(t.bounds.MaxInflight), out: writer.New(transport.Writer(), s.pool, &t.writer),
-		heardAt: now, pingAt: now.Add(s.firstPing()), watch: watch{bornAt: now, partAt: now, usedAt: now},
+		heardAt: now, pingAt: now.Add(s.firstPing()), watch: watch{partAt: now, usedAt: now},
 	}
 	if t.protocol != nil {
 		c.speaker = t.protocol.Join(&Visitor{identity: g, srv: s, address: c.remote(), conn: c, gone: c.gone.Load})
