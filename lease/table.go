@@ -310,12 +310,20 @@ func (e *NoNodeError) Error() string {
 	return fmt.Sprintf("%.128q is no live node of mode %s; %s", e.Node, e.Mode, there)
 }
 
+// MayMove says whether Move would pin a shard to the node: a *NoNodeError, or nil.
+func (t *Table) MayMove(node string) error {
+	if live := t.Fleet().Live; node != "" && !slices.Contains(live, node) {
+		return &NoNodeError{node, t.Mode, live}
+	}
+	return nil
+}
+
 // Move pins a shard to a node, which must be one that serves shards by the last look, or with "" unpins
 // it. Its owner gives it up, and the node that should have it takes it, when they look next. A
 // *NoNodeError means that nothing changed; any other error is the store's.
 func (t *Table) Move(ctx context.Context, shard int, node string) error {
-	if live := t.Fleet().Live; node != "" && !slices.Contains(live, node) {
-		return &NoNodeError{node, t.Mode, live}
+	if err := t.MayMove(node); err != nil {
+		return err
 	}
 	pinning, cancel := context.WithTimeout(ctx, t.Timeout)
 	defer cancel()

@@ -219,6 +219,24 @@ var outboundGauges = []metrics.Named{
 	{Name: "connections_paused", Help: "Connections that are not read now because their clients do not read."},
 }
 
+// Connection is an open connection, for people who look.
+type Connection struct {
+	Principal, Remote string
+	Queued            int64 // bytes that wait for the client to read
+	Paused            bool  // nothing of it is read, because it does not read
+}
+
+// Connected are the open connections, in no order. It looks at each, as outbound does.
+func (s *Server) Connected() []Connection {
+	all := s.conns.all()
+	list := make([]Connection, len(all))
+	for i, c := range all {
+		d := c.out.Depth()
+		list[i] = Connection{c.principal(), c.ws.RemoteAddr().String(), d.Bytes, d.Paused}
+	}
+	return list
+}
+
 // outbound is what waits for clients to read, over all open connections, in the order of
 // outboundGauges. It looks at every connection, so it is for whoever looks now and then; it
 // keeps each up for a moment only.

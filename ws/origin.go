@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,6 +24,15 @@ type Origins struct {
 	Addresses bool
 	// RefuseMissing refuses upgrades without an Origin too.
 	RefuseMissing bool
+}
+
+// originKey is the key of a context whose request's origin was looked at.
+type originKey struct{}
+
+// OriginChecked is the context of a request whose origin was looked at by whoever serves it: the private side has other
+// pages than clients have.
+func OriginChecked(ctx context.Context) context.Context {
+	return context.WithValue(ctx, originKey{}, true)
 }
 
 // Allow reports whether the origin of a request may connect.

@@ -172,7 +172,7 @@ func (g *identity) leave() {
 // admitClient looks where a client comes from, asks who it is and counts it. Not ok:
 // it was answered. What costs least is asked first.
 func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
-	if !s.cfg.Origins.Allow(r) {
+	if r.Context().Value(originKey{}) == nil && !s.cfg.Origins.Allow(r) {
 		s.refuseClient(w, http.StatusForbidden, upgradeOrigin, "pages of this origin may not connect")
 		return identity{}, false
 	}

@@ -77,7 +77,7 @@ func TestAQuestionThatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"POST", "shard/move", `["a"]`, 400, "the body: must be an object"},
 		{"POST", "shard/move", ``, 400, "the body: must be valid JSON"},
 		{"POST", "shard/move", `{"shard":1,"node":"a"` + long + "}", 400, "the body must be at most 4096 bytes"},
-		{"POST", "shard/move", `{"shard":1,"node":"a","reason":"` + long[:257] + `"}`, 400, "reason: must be at most 256 bytes"},
+		{"POST", "shard/move", `{"shard":1,"node":"a","reason":"` + long[:257] + `"}`, 400, "reason: must be at most 256 bytes, and has 257"},
 		{"POST", "shard/move?node=a", `{"node":"a"}`, 400, "the URL must have no parameters; what is asked for is said in the body"},
 		{"GET", "shards?mine=true", "", 400, "mine: unknown name"},
 		{"POST", "engine/switch", `{"to":"performance","dry_run":true}`, 400, "dry_run: unknown name"},
@@ -87,7 +87,7 @@ func TestAQuestionThatIsNotUnderstoodIsRefused(t *testing.T) {
 		{"POST", "engine/switch", `{}`, 400, `to: "" is neither performance nor reliable`},
 		{"POST", "engine/switch", `{"to":"reliable"} {"to":"performance"}`, 400, "the body: must be valid JSON"},
 		{"POST", "engine/switch", `{"to":"performance","dryRun":true}` + "\n", 409, "*"},
-		{"POST", "engine/reconcile", `{"dryRun":true}`, 400, "dryRun: unknown name"},
+		{"POST", "engine/reconcile", `{"dry":true}`, 400, "dry: unknown name"},
 		{"POST", "engine/replay", `{}`, 409, "*"},
 		{"GET", "signers?filter=gaps", "", 400, `filter: "gaps" must be all, gap, unknown, overdue, repeated or stopped`},
 		{"GET", "signers?filter=GAP", "", 400, `filter: "GAP" must be all, gap, unknown, overdue, repeated or stopped`},
@@ -226,8 +226,8 @@ func TestAnActNeedsAPrincipalAndItsRight(t *testing.T) {
 	}
 	expect.Must(t, a.stop(context.WithoutCancel(t.Context()))) // the audit is written
 	for _, line := range []string{
-		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=ok why="restored from a backup"`,
-		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/shard/move" outcome=ok why=tidy`,
+		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=ok before=0 after=3 why="restored from a backup"`,
+		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/shard/move" outcome=ok before="not pinned" after="not pinned" why=tidy`,
 		`principal=ops credential=key:[^ ]+ remote=192.0.2.1:1234 method=nonce_setFloor signer=s nonce=3 outcome=ok`,
 		`principal=relayer credential=key:[^ ]+ remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" signer=s nonce=3 outcome=forbidden`,
 		`credential=admin-key remote=192.0.2.1:1234 method="POST /admin/v1/signer/floor" outcome=forbidden`,

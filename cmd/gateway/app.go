@@ -17,8 +17,10 @@ import (
 	"noncegate/backpressure"
 	"noncegate/chain"
 	"noncegate/chain/ethereum"
+	"noncegate/console"
 	"noncegate/encodepool"
 	"noncegate/internal/access"
+	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/audit"
 	"noncegate/internal/admin"
 	"noncegate/internal/cluster"
@@ -70,6 +72,8 @@ type app struct {
 	engine          *performance.Engine // nil: this node does not have it
 	server          *ws.Server
 	operators       *admin.Server
+	ends            sync.Once
+	ended           chan struct{} // closed when an operator wants the process to end
 }
 
 type cleanup struct {
@@ -79,7 +83,7 @@ type cleanup struct {
 
 // start brings a gateway up. When a step fails, those before it are undone.
 func start(ctx context.Context, cfg *Config, log *slog.Logger) (*app, error) {
-	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry()}
+	a := &app{cfg: cfg, log: log, fatal: make(chan error, 1), registry: prometheus.NewRegistry(), ended: make(chan struct{})}
 	for _, step := range []func(context.Context) error{
 		a.openMemory, a.openCodec, a.openTLS, a.listen, a.openStore, a.openMetrics, a.openAudit, a.openGate, a.openRedis,
 		a.openPools, a.openRouter, a.register, a.openGuard, a.openChains, a.openService, a.startChains, a.openTotals, a.openNames, a.openLinks,
@@ -355,11 +359,23 @@ func (a *app) adminConfig(ready func() error) admin.Config {
 		Gate: a.gate, Audit: a.audit, Log: a.log.With("component", "admin"),
 		Store: a.store, Service: a.service, Chains: a.chains, Engine: a.engine, NoEngine: a.errNoEngine, Redis: a.redis,
 		Rehearsal: a.cfg.EngineRehearsal, Nodes: a.nodes, NodeInfos: nodeInfos,
+		Version: buildVersion(), Mode: a.cfg.Mode, Console: a.cfg.Console, Pages: console.Handler(), Stats: a.perf.Stats,
+		Keys: keysOf(a.store), Settings: a.cfg.inForce, Trouble: a.trouble, ChainsOf: a.chainViews, Drain: func() { a.ends.Do(func() { close(a.ended) }) },
 	}
+}
+
+// keysOf are the API keys of a store; nil: it keeps none.
+func keysOf(store nonce.Store) apikey.Store {
+	if keys, ok := store.(apikey.Store); ok {
+		return keys
+	}
+	return nil
 }
 
 // openInside serves the clients' side to the admin API.
 func (a *app) openInside(context.Context) error {
+	a.operators.Serve(a.server)
+	a.onStop("jobs", func(context.Context) error { a.operators.Stop(); return nil })
 	a.onStop("admin API", a.serveHTTP("admin API", a.operators.Inside(), a.server, func(srv *http.Server) {
 		srv.ConnContext = admin.ConnContext
 	}))

@@ -83,6 +83,8 @@ type Config struct {
 	PostDBWorkers int `name:"postdb-workers" group:"pools" default:"4" min:"1"`
 	PostDBQueue   int `name:"postdb-queue" group:"pools" default:"16384" min:"1"`
 
+	inForce []admin.Setting // all of these, for people who look
+
 	PerfInterval time.Duration `group:"log" default:"10s" min:"100ms"`
 	LogConfig
 }

@@ -18,6 +18,7 @@ type TLSConfig struct {
 
 	AdminKey   string `placeholder:"KEY"`
 	AdminHosts string `placeholder:"NAMES"`
+	Console    string `default:"on" oneof:"on,read,off"`
 	Pprof      string `default:"off" oneof:"on,off"`
 }
 

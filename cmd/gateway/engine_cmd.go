@@ -57,7 +57,6 @@ func printEngine(w io.Writer, s *admin.EngineStatus) error {
 
 type engineSwitchCmd struct {
 	To         string `arg:"" help:"performance or reliable."`
-	DryRun     bool   `help:"Look whether it is possible, and change nothing."`
 	Generation *int64 `placeholder:"N" help:"The engine is switched only if it was not since this generation. Default: that of now."`
 	Wait       bool   `help:"Wait until the state is reached, and say at last which one it is."`
 	Why
@@ -82,7 +81,7 @@ func (c *engineSwitchCmd) Run(ctx context.Context, p *program) error {
 		fmt.Fprintf(p.stderr, "the state is %s, generation %d\n", is.State, is.Number)
 		c.Generation = &is.Number
 	}
-	o := admin.SwitchOrder{To: c.To, DryRun: c.DryRun, Generation: c.Generation, Because: c.because()}
+	o := admin.SwitchOrder{To: c.To, Generation: c.Generation, Because: c.because()}
 	r, err := ask(ctx, &c.adminCmd, admin.SwitchEngine, o)
 	if refused, ok := errors.AsType[*adminRefusal](err); ok {
 		printChecks(p.stderr, refused.said.Checks)
@@ -181,6 +180,10 @@ func (c *engineReconcileCmd) Run(ctx context.Context, p *program) error {
 }
 
 func printReconcile(w io.Writer, r *admin.ReconcileReport) error {
+	return foreseen(w, &r.Foreseen, func() error { return printDifferences(w, r) })
+}
+
+func printDifferences(w io.Writer, r *admin.ReconcileReport) error {
 	t := columns(w)
 	if len(r.Differences) > 0 {
 		fmt.Fprintln(t, "SIGNER\tWHAT\tREDIS\tPOSTGRESQL")
@@ -200,8 +203,10 @@ type engineReplayCmd struct {
 // Run implements the command. What is left makes it fail.
 func (c *engineReplayCmd) Run(ctx context.Context, p *program) error {
 	r, err := tell(ctx, p, &c.adminCmd, admin.ReplayEngine, c.because(), func(w io.Writer, r *admin.ReplayReport) error {
-		_, err := fmt.Fprintf(w, "%d logs shipped, %d left\n", r.Shipped, r.Left)
-		return err
+		return foreseen(w, &r.Foreseen, func() error {
+			_, err := fmt.Fprintf(w, "%d logs shipped, %d left\n", r.Shipped, r.Left)
+			return err
+		})
 	})
 	if err == nil && r.Left > 0 {
 		err = errors.New("not everything could be shipped; the log of the gateway says why")

@@ -12,6 +12,7 @@ import (
 
 	"noncegate/internal/access/apikey"
 	"noncegate/internal/access/rights"
+	"noncegate/internal/admin"
 	"noncegate/nonce"
 	"noncegate/nonce/sqlite"
 	"noncegate/wire"
@@ -78,31 +79,6 @@ func unknownKey(err error, what, id string) error {
 	return err
 }
 
-// keyView is a key as it is printed, without the secret.
-type keyView struct {
-	ID        string     `json:"id"`
-	Principal string     `json:"principal"`
-	State     string     `json:"state"` // live, expired or revoked
-	CreatedAt wire.Time  `json:"createdAt"`
-	ExpiresAt *wire.Time `json:"expiresAt,omitempty"`
-	RevokedAt *wire.Time `json:"revokedAt,omitempty"`
-	Key       string     `json:"key,omitempty"` // once, where it was made
-}
-
-func viewKey(k apikey.Key, now time.Time) keyView {
-	v := keyView{ID: k.ID, Principal: k.Principal, State: "live", CreatedAt: wire.Time(k.Created)}
-	if k.Ended(now) != nil {
-		v.State = "expired"
-	}
-	if !k.Expires.IsZero() {
-		v.ExpiresAt = new(wire.Time(k.Expires))
-	}
-	if !k.Revoked.IsZero() {
-		v.State, v.RevokedAt = "revoked", new(wire.Time(k.Revoked))
-	}
-	return v
-}
-
 func printJSON[T any](w io.Writer, v T) error {
 	line, err := wire.Marshal(&v)
 	if err == nil {
@@ -126,13 +102,11 @@ func (c *keyCreateCmd) Validate() error {
 	switch {
 	case c.Expires < 0:
 		return settingErrorf("expires", "%v must be above 0, and at least 1m; leave it out for a key that is good until it is revoked", c.Expires)
-	case c.Expires != 0 && c.Expires < time.Minute || c.Expires > maxKeyLifetime:
-		return settingErrorf("expires", "%v must be 1m to %v, or 0", c.Expires, maxKeyLifetime)
+	case c.Expires != 0 && c.Expires < time.Minute || c.Expires > admin.MaxKeyLifetime:
+		return settingErrorf("expires", "%v must be 1m to %v, or 0", c.Expires, admin.MaxKeyLifetime)
 	}
 	return c.keyStoreCmd.Validate()
 }
-
-const maxKeyLifetime = 100 * 365 * 24 * time.Hour
 
 // Run implements the command. The key alone goes to standard output, so that a script
 // can take it from there.
@@ -147,7 +121,7 @@ func (c *keyCreateCmd) Run(ctx context.Context, p *program) error {
 		return err
 	}
 	c.warn(p.stderr)
-	v := viewKey(made, made.Created)
+	v := admin.ViewKey(made, made.Created)
 	if c.JSON {
 		v.Key = text
 		return printJSON(p.stdout, v)
@@ -187,11 +161,11 @@ type keyListCmd struct {
 
 // Run implements the command.
 func (c *keyListCmd) Run(ctx context.Context, p *program) error {
-	views := []keyView{}
+	views := []admin.KeyView{}
 	err := c.with(ctx, p, false, func(s keyStore) error {
 		all, err := s.Keys(ctx, 0)
 		for _, k := range all.Keys {
-			views = append(views, viewKey(k, all.Now))
+			views = append(views, admin.ViewKey(k, all.Now))
 		}
 		return err
 	})
@@ -201,7 +175,7 @@ func (c *keyListCmd) Run(ctx context.Context, p *program) error {
 	if c.JSON {
 		return printJSON(p.stdout, views)
 	}
-	return list(p.stdout, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED", views, func(v *keyView) []any {
+	return list(p.stdout, "ID\tPRINCIPAL\tSTATE\tCREATED\tEXPIRES\tREVOKED", views, func(v *admin.KeyView) []any {
 		return []any{v.ID, v.Principal, v.State, v.CreatedAt, v.ExpiresAt, v.RevokedAt}
 	}).Flush()
 }
@@ -232,7 +206,7 @@ func (c *keyRevokeCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	v := viewKey(revoked, revoked.Revoked)
+	v := admin.ViewKey(revoked, revoked.Revoked)
 	if c.JSON {
 		return printJSON(p.stdout, v)
 	}

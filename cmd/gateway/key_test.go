@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"noncegate/internal/access/apikey"
+	"noncegate/internal/admin"
 	"noncegate/nonce/sqlite"
 	"noncegate/test/lab/expect"
 )
 
 // listKeys runs key list and returns what it printed as JSON.
-func listKeys(t *testing.T, store string) (views []keyView) {
+func listKeys(t *testing.T, store string) (views []admin.KeyView) {
 	t.Helper()
 	o := runArgs(t, "key", "list", "--json", "--store", store)
 	if o.code != exitOK {
@@ -34,7 +35,7 @@ func keysAreMadeListedAndRevoked(t *testing.T, store string) {
 		t.Fatalf("%+v: %v", made, err)
 	}
 	second := runArgs(t, "key", "create", "alice", "--expires", "720h", "--json", "--store", store)
-	var v keyView
+	var v admin.KeyView
 	if err := json.Unmarshal([]byte(second.stdout), &v); err != nil || !strings.HasPrefix(v.Key, "nck_"+v.ID+"_") || v.ExpiresAt == nil || v.State != "live" {
 		t.Fatalf("%+v: %v", second, err)
 	}

@@ -61,8 +61,12 @@ type commands struct {
 	Call    callCmd    `cmd:"" help:"Send one request to a gateway and print its result as JSON."`
 	Watch   watchCmd   `cmd:"" help:"Print the events of signers, one JSON line each, until interrupted."`
 	Nodes   nodesCmd   `cmd:"" help:"Show the nodes that share a store: state, shards each owns, last seen."`
-	Signer  signerCmd  `cmd:"" help:"Look at signers (show, list), and say what became of a nonce (floor, release, consume)."`
+	Signer  signerCmd  `cmd:"" help:"Look at signers (show, list), and say what became of a nonce (floor, release, consume, repair)."`
 	Shard   shardCmd   `cmd:"" help:"Show the shards of a store (list), and move one to another node (move)."`
+	Node    nodeCmd    `cmd:"" help:"End a node in order (drain)."`
+	Job     jobCmd     `cmd:"" help:"The same act on many signers: release-unknown, floors, list, show, cancel."`
+	Look    lookCmd    `cmd:"" help:"Print as JSON what the console shows: overview, findings, settings, audit, principals, keys, me."`
+	Console consoleCmd `cmd:"" help:"Print a link to the web console of a gateway, good once and for a minute."`
 	Engine  engineCmd  `cmd:"" help:"Show the performance engine (status), and work on it (switch, reconcile, replay)."`
 	Key     keyCmd     `cmd:"" help:"API keys: create, list, revoke."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
@@ -79,7 +83,8 @@ type serveCmd struct {
 }
 
 // Run implements the command.
-func (c *serveCmd) Run(ctx context.Context, p *program) error {
+func (c *serveCmd) Run(ctx context.Context, p *program, kctx *kong.Context, file *settingsFile) error {
+	c.Config.inForce = settingsInForce(kctx, file)
 	return p.serve(ctx, &c.Config, c.Config.Logger(p.stderr), p.stdout)
 }
 
@@ -104,7 +109,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.WithHyphenPrefixedParameters(true), // as a number below zero is
 		kong.Resolvers(file),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(p),
+		kong.Bind(p, file),
 	)
 	if err != nil {
 		return p.fail(err, exitFailure)

@@ -50,6 +50,9 @@ func (a *app) untilTheEnd(ctx context.Context, again <-chan os.Signal) error {
 		case <-ctx.Done():
 			a.log.Info("draining", "timeout", a.cfg.DrainTimeout.String())
 			return nil
+		case <-a.ended:
+			a.log.Info("draining, because an operator wants it", "timeout", a.cfg.DrainTimeout.String())
+			return nil
 		case err := <-a.fatal:
 			a.log.Error("stopping", "error", err)
 			return err

@@ -56,8 +56,7 @@ func (c *shardMoveCmd) Validate() error {
 func (c *shardMoveCmd) Run(ctx context.Context, p *program) error {
 	o := admin.MoveOrder{Shard: &c.Shard, Node: &c.Node, Because: c.because()}
 	_, err := tell(ctx, p, &c.adminCmd, admin.MoveShard, o, func(w io.Writer, v *admin.MovedShard) error {
-		_, err := fmt.Fprintln(w, movedWords(&v.Shard))
-		return err
+		return foreseen(w, &v.Foreseen, func() error { _, err := fmt.Fprintln(w, movedWords(&v.Shard)); return err })
 	})
 	return err
 }

@@ -19,6 +19,7 @@ type signerCmd struct {
 	Floor   signerFloorCmd   `cmd:"" help:"Raise the floor of a signer."`
 	Release signerReleaseCmd `cmd:"" help:"Give a nonce back that was not used."`
 	Consume signerConsumeCmd `cmd:"" help:"Say that a nonce was used."`
+	Repair  signerRepairCmd  `cmd:"" help:"Take the nonce that blocks a signer, for the principal of --token, or for the next client."`
 }
 
 type signerShowCmd struct {
@@ -122,6 +123,7 @@ type signerListCmd struct {
 	Filter string `default:"all"`
 	After  string `placeholder:"SIGNER" help:"Only signers whose name comes after this one."`
 	Others bool   `help:"With the filter gap: only signers of no chain."`
+	Prefix string `placeholder:"TEXT" help:"Only signers whose name begins so."`
 	Limit  int    `default:"100" min:"1" max:"1000" help:"Most signers to list."`
 	adminCmd
 }
@@ -137,7 +139,7 @@ func (c *signerListCmd) Validate() error {
 // Run implements the command.
 func (c *signerListCmd) Run(ctx context.Context, p *program) error {
 	others := map[bool]string{true: "true"}[c.Others]
-	q := admin.SignersQuestion{Filter: c.Filter, After: c.After, Limit: strconv.Itoa(c.Limit), Others: others}
+	q := admin.SignersQuestion{Filter: c.Filter, After: c.After, Limit: strconv.Itoa(c.Limit), Others: others, Prefix: c.Prefix}
 	_, err := tell(ctx, p, &c.adminCmd, admin.ListSigners, q, printSigners)
 	return err
 }
@@ -177,13 +179,6 @@ var troubleNotes = map[string]string{
 	nonce.WatchStuck.String():   "the transaction of nonce %d is not mined",
 }
 
-// Why is the reason of an act.
-type Why struct {
-	Reason string `help:"Why, for the audit, and of a release for nonce_list."`
-}
-
-func (w Why) because() admin.Because { return admin.Because(w) }
-
 type signerFloorCmd struct {
 	Signer string `arg:"" help:"The signer, as in nonce_allocate."`
 	Floor  int64  `arg:"" help:"No nonce below it is handed out any more. It is never lowered."`
@@ -199,9 +194,11 @@ func (c *signerFloorCmd) Validate() error {
 // Run implements the command.
 func (c *signerFloorCmd) Run(ctx context.Context, p *program) error {
 	o := admin.FloorOrder{Signer: c.Signer, Floor: c.Floor, Because: c.because()}
-	_, err := tell(ctx, p, &c.adminCmd, admin.RaiseFloor, o, func(w io.Writer, r *wire.FloorResult) error {
-		_, err := fmt.Fprintf(w, "%s: floor %d, next %d\n", r.Signer, r.Floor, r.Next)
-		return err
+	_, err := tell(ctx, p, &c.adminCmd, admin.RaiseFloor, o, func(w io.Writer, r *admin.RaisedFloor) error {
+		return foreseen(w, &r.Foreseen, func() error {
+			_, err := fmt.Fprintf(w, "%s: floor %d, next %d\n", r.Signer, r.Floor, r.Next)
+			return err
+		})
 	})
 	return err
 }
@@ -239,8 +236,10 @@ func (c *signerMarkCmd) order(ctx context.Context, p *program) (admin.MarkOrder,
 }
 
 func printMark(w io.Writer, r *admin.MarkedNonce) error {
-	_, err := fmt.Fprintf(w, "%s: nonce %d, attempt %d, is %s\n", r.Signer, r.Nonce, r.Attempt, r.Status)
-	return err
+	return foreseen(w, &r.Foreseen, func() error {
+		_, err := fmt.Fprintf(w, "%s: nonce %d, attempt %d, is %s\n", r.Signer, r.Nonce, r.Attempt, r.Status)
+		return err
+	})
 }
 
 type signerReleaseCmd struct {
@@ -274,5 +273,26 @@ func (c *signerConsumeCmd) Run(ctx context.Context, p *program) error {
 	if err == nil {
 		_, err = tell(ctx, p, &c.adminCmd, admin.ConsumeNonce, admin.ConsumeOrder{MarkOrder: o, TxHash: c.TxHash, Sure: c.Yes}, printMark)
 	}
+	return err
+}
+
+type signerRepairCmd struct {
+	Signer      string        `arg:"" help:"The signer, as in nonce_allocate."`
+	Nonce       *int64        `arg:"" optional:"" help:"The nonce. Default: the lowest that the chain has not used."`
+	Attempt     *int64        `placeholder:"N" help:"The attempt that is meant; a later one is left alone. Default: any."`
+	Hold        time.Duration `default:"0s" min:"0s" help:"How long it is held. 0: --hold-ttl of the gateway."`
+	ThenRelease bool          `help:"Give it back at once, so that the next client has it. Only if no node has a transaction of it."`
+	Why
+	adminCmd
+}
+
+// Run implements the command.
+func (c *signerRepairCmd) Run(ctx context.Context, p *program) error {
+	o := admin.RepairOrder{
+		Signer: c.Signer, Nonce: c.Nonce, Attempt: c.Attempt, HoldMs: c.Hold.Milliseconds(), ThenRelease: c.ThenRelease, Because: c.because(),
+	}
+	_, err := tell(ctx, p, &c.adminCmd, admin.RepairNonce, o, func(w io.Writer, r *admin.RepairedNonce) error {
+		return printMark(w, &r.MarkedNonce)
+	})
 	return err
 }

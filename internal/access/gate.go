@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
@@ -75,8 +76,9 @@ type Gate struct {
 	failures *failures
 	// logTickets throttles a warning that each request for a ticket may cause.
 	logTickets rate.Sometimes
-	counters   *counters // nil: nothing is counted
-	stops      []func()  // in the order in which they were started
+	used       *lru.Cache[string, time.Time] // when each API key was used last
+	counters   *counters                     // nil: nothing is counted
+	stops      []func()                      // in the order in which they were started
 }
 
 var _ Authenticator = (*Gate)(nil)
@@ -87,6 +89,7 @@ func New(ctx context.Context, store Store, cfg Config) (*Gate, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Keys.Log, cfg.Tickets.Log = cfg.Log, cfg.Log
 	g := &Gate{cfg: cfg, failures: newFailures(), logTickets: rate.Sometimes{Interval: 10 * time.Second}}
+	g.used, _ = lru.New[string, time.Time](apikey.MaxKeys) // fails for a size below 1
 	if err := g.open(ctx, store); err != nil {
 		g.Stop()
 		return nil, err
@@ -103,6 +106,15 @@ func (g *Gate) Stop() {
 	for i := len(g.stops) - 1; i >= 0; i-- {
 		g.stops[i]()
 	}
+}
+
+// Rights are the rights in force.
+func (g *Gate) Rights() *rights.Rights { return g.rights.Rights() }
+
+// KeyUsed is when somebody was let in by an API key here last; zero: never, or the key is long not used.
+func (g *Gate) KeyUsed(id string) time.Time {
+	at, _ := g.used.Peek(id)
+	return at
 }
 
 // Reload has the rights, the API keys and the keys of tokens read now, and not when
@@ -265,6 +277,7 @@ func certificatePrincipal(leaf *x509.Certificate, prefix string) (string, error)
 }
 
 func (g *Gate) keySession(k apikey.Key) *Session {
+	g.used.Add(k.ID, time.Now())
 	return g.session(k.Principal, keyCredential+k.ID, k.Expires, func(now time.Time) error {
 		switch err := g.keys.Ended(k.ID, now); {
 		case errors.Is(err, apikey.ErrExpired):

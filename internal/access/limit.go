@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"noncegate/internal/access/quota"
 )
 
 const (
@@ -89,4 +91,21 @@ func (f *failures) suspectLocked(addr netip.Prefix, now time.Time) *suspect {
 		f.byAddr.Add(addr, s)
 	}
 	return s
+}
+
+// Guesses count the wrong credentials of addresses where a Gate does not. Its methods may be called by any goroutine.
+type Guesses struct{ f *failures }
+
+// NewGuesses makes an empty table.
+func NewGuesses() *Guesses { return &Guesses{newFailures()} }
+
+// Wrong counts a wrong credential of an address, and reports whether there were too many before it: more than
+// failureBurst, or one each failureRefill.
+func (g *Guesses) Wrong(remote string) (tooMany bool) {
+	addr := quota.NetworkOf(remote)
+	if g.f.take(addr, time.Now()) != lookAt {
+		return true
+	}
+	g.f.done(addr, true)
+	return false
 }

@@ -35,41 +35,113 @@ var apiDocument []byte
 // gateway answers. A question has texts only, which stand in the URL; those of an act are its body.
 type Operation[Q, R any] struct {
 	Method, Path string
-	// right is what a caller needs on all signers; 0: the clients' side, which is asked by inside, decides.
+	// right is what a caller needs on all signers; 0: the clients' side, which is asked by inside, or run decides.
 	right access.Right
 	run   func(*Server, context.Context, Q) (R, error)
+	login bool  // it begins or ends a session, and is no act
+	most  int64 // bytes of the body; 0: maxQuestion
+}
+
+// question is one that changes nothing.
+func question[Q, R any](path string, right access.Right, run func(*Server, context.Context, Q) (R, error)) Operation[Q, R] {
+	return Operation[Q, R]{Method: http.MethodGet, Path: Prefix + path, right: right, run: run}
+}
+
+// act changes something.
+func act[Q, R any](path string, right access.Right, run func(*Server, context.Context, Q) (R, error)) Operation[Q, R] {
+	return Operation[Q, R]{Method: http.MethodPost, Path: Prefix + path, right: right, run: run}
+}
+
+// login is of sessions.
+func login[Q, R any](path string, run func(*Server, context.Context, Q) (R, error)) Operation[Q, R] {
+	return Operation[Q, R]{Method: http.MethodPost, Path: Prefix + path, run: run, login: true}
 }
 
 // The operations.
 var (
-	ListNodes       = Operation[None, NodesView]{"GET", "/admin/v1/nodes", access.RightRead, (*Server).listNodes}
-	ListSigners     = Operation[SignersQuestion, SignerList]{"GET", "/admin/v1/signers", access.RightRead, (*Server).listSigners}
-	ShowSigner      = Operation[SignerQuestion, SignerView]{"GET", "/admin/v1/signer", 0, (*Server).showSigner}
-	RaiseFloor      = Operation[FloorOrder, wire.FloorResult]{"POST", "/admin/v1/signer/floor", 0, (*Server).raiseFloor}
-	ReleaseNonce    = Operation[ReleaseOrder, MarkedNonce]{"POST", "/admin/v1/signer/release", 0, (*Server).releaseNonce}
-	ConsumeNonce    = Operation[ConsumeOrder, MarkedNonce]{"POST", "/admin/v1/signer/consume", 0, (*Server).consumeNonce}
-	ListShards      = Operation[None, ShardList]{"GET", "/admin/v1/shards", access.RightRead, (*Server).listShards}
-	MoveShard       = Operation[MoveOrder, MovedShard]{"POST", "/admin/v1/shard/move", access.RightAdmin, (*Server).moveShard}
-	ShowEngine      = Operation[None, EngineStatus]{"GET", "/admin/v1/engine", access.RightRead, (*Server).engineStatus}
-	SwitchEngine    = Operation[SwitchOrder, SwitchReport]{"POST", "/admin/v1/engine/switch", access.RightAdmin, (*Server).switchEngine}
-	ReconcileEngine = Operation[Because, ReconcileReport]{"POST", "/admin/v1/engine/reconcile", access.RightAdmin, (*Server).reconcile}
-	ReplayEngine    = Operation[Because, ReplayReport]{"POST", "/admin/v1/engine/replay", access.RightAdmin, (*Server).replay}
+	BeginSession = login("session", (*Server).beginSession)
+	EndSession   = login("session/end", (*Server).endSession)
+	MakeTicket   = login("ticket", (*Server).makeTicket)
+	MakeWSTicket = login("wsTicket", (*Server).makeTicket)
+	WhoAmI       = question("me", 0, (*Server).whoAmI)
+
+	ShowOverview = question("overview", access.RightRead, (*Server).overview)
+	ListFindings = question("findings", access.RightRead, (*Server).listFindings)
+	ListSettings = question("settings", access.RightRead, (*Server).listSettings)
+	ListAudit    = question("audit", access.RightRead, (*Server).listAudit)
+
+	ListNodes = question("nodes", access.RightRead, (*Server).listNodes)
+	DrainNode = act("node/drain", access.RightAdmin, (*Server).drainNode)
+
+	ListSigners  = question("signers", access.RightRead, (*Server).listSigners)
+	ShowSigner   = question("signer", 0, (*Server).showSigner)
+	RaiseFloor   = act("signer/floor", 0, (*Server).raiseFloor)
+	ReleaseNonce = act("signer/release", 0, (*Server).releaseNonce)
+	ConsumeNonce = act("signer/consume", 0, (*Server).consumeNonce)
+	RepairNonce  = act("signer/repair", 0, (*Server).repairNonce)
+
+	ListShards = question("shards", access.RightRead, (*Server).listShards)
+	MoveShard  = act("shard/move", access.RightAdmin, (*Server).moveShard)
+
+	ShowEngine      = question("engine", access.RightRead, (*Server).engineStatus)
+	SwitchEngine    = act("engine/switch", access.RightAdmin, (*Server).switchEngine)
+	ReconcileEngine = act("engine/reconcile", access.RightAdmin, (*Server).reconcile)
+	ReplayEngine    = act("engine/replay", access.RightAdmin, (*Server).replay)
+
+	ListPrincipals = question("principals", access.RightRead, (*Server).listPrincipals)
+	ListKeys       = question("keys", access.RightRead, (*Server).listKeys)
+	CreateKey      = act("key/create", access.RightAdmin, (*Server).createKey)
+	RevokeKey      = act("key/revoke", access.RightAdmin, (*Server).revokeKey)
+
+	ListJobs  = question("jobs", access.RightRead, (*Server).listJobs)
+	ShowJob   = question("job", access.RightRead, (*Server).showJob)
+	BeginJob  = Operation[JobOrder, BegunJob]{Method: http.MethodPost, Path: Prefix + "job", run: (*Server).beginJob, most: maxJobBytes}
+	CancelJob = act("job/cancel", 0, (*Server).cancelJob)
 )
 
 // operations are all of them.
 var operations = []interface {
 	serve(a *Server, mux *http.ServeMux)
 }{
-	ListNodes, ListSigners, ShowSigner, RaiseFloor, ReleaseNonce, ConsumeNonce,
+	BeginSession, EndSession, MakeTicket, MakeWSTicket, WhoAmI, ShowOverview, ListFindings, ListSettings, ListAudit,
+	ListNodes, DrainNode, ListSigners, ShowSigner, RaiseFloor, ReleaseNonce, ConsumeNonce, RepairNonce,
 	ListShards, MoveShard, ShowEngine, SwitchEngine, ReconcileEngine, ReplayEngine,
+	ListPrincipals, ListKeys, CreateKey, RevokeKey, ListJobs, ShowJob, BeginJob, CancelJob,
 }
 
 // None is a question without parameters.
 type None struct{}
 
-// Because is what every act has: why it is done, for the audit.
+// Because is what every act has: why it is done, for the audit, and whether it is done.
 type Because struct {
 	Reason string `json:"reason,omitempty"`
+	// DryRun asks what the act would do: it is answered, or refused, as the act would be, and changes nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// Foreseen is what the answer to every act has. Of a dry run it says what the act would do.
+type Foreseen struct {
+	DryRun   bool    `json:"dryRun,omitempty"`
+	WouldDo  string  `json:"wouldDo,omitempty"`
+	Before   *Before `json:"before,omitempty"` // what the act is about, as it is
+	from, to string  // for the audit
+}
+
+// Before is what an act is about, one of these.
+type Before struct {
+	Signer *wire.StatusResult `json:"signer,omitempty"`
+	Nonce  *wire.Allocation   `json:"nonce,omitempty"`
+	Shard  *ListedShard       `json:"shard,omitempty"`
+	Key    *KeyView           `json:"key,omitempty"`
+}
+
+func (f Foreseen) changed() (from, to string) { return f.from, f.to }
+
+// foresee fills in the answer to an act, which is only a dry run if by says so.
+func (f *Foreseen) foresee(by Because, before *Before, from, to, wouldDo string) {
+	if f.from, f.to = from, to; by.DryRun {
+		f.DryRun, f.WouldDo, f.Before = true, wouldDo, before
+	}
 }
 
 // Refusal is the body of an answer that is no 200.
@@ -86,6 +158,9 @@ func (a *Server) serveAPI(mux *http.ServeMux) {
 	for _, o := range operations {
 		o.serve(a, mux)
 	}
+	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
+		answerJSON(w, http.StatusNotFound, Refusal{Error: "the admin API has no such operation"})
+	})
 	mux.HandleFunc("GET /admin/v1/openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(apiDocument) // a client that has gone is told nothing
@@ -110,18 +185,22 @@ var errNotEnded = errors.New("it did not end")
 func (o Operation[Q, R]) answer(a *Server, r *http.Request) (said R, err error) {
 	by, _ := callerOf(r.Context())
 	var q Q
-	if err = errNotEnded; o.Method == http.MethodPost {
-		defer func() { a.auditAct(by, r, q, err) }()
+	acts := o.Method == http.MethodPost && !o.login
+	if err = errNotEnded; acts {
+		defer func() { a.auditAct(by, r, q, said, err) }()
+		if refused := a.mayAct(by); refused != nil {
+			return said, refused
+		}
 	}
-	if refused := a.may(by, o.Method, o.right); refused != nil {
+	if refused := by.needs(o.right); refused != nil {
 		return said, refused
 	}
 	var bad error
-	if q, bad = readQuestion[Q](r); bad != nil {
+	if q, bad = readQuestion[Q](r, o.most); bad != nil {
 		return said, bad
 	}
 	said, failed := o.run(a, r.Context(), q)
-	if failed != nil && o.Method == http.MethodGet {
+	if failed != nil && !acts {
 		failed = &notDone{failed}
 	}
 	return said, failed
@@ -130,19 +209,27 @@ func (o Operation[Q, R]) answer(a *Server, r *http.Request) (said R, err error) 
 // everySigner is the pattern that one needs a right on to have it on all signers.
 const everySigner = "*"
 
-// may reports why a caller may not do something. What changes something needs a principal, where clients have one.
-func (a *Server) may(by caller, method string, right access.Right) error {
+// mayAct reports why a caller may change nothing. What changes something needs a principal, where clients have one.
+func (a *Server) mayAct(by caller) error {
 	switch {
-	case method != http.MethodGet && by.session != nil && by.session.Principal == "":
+	case by.session != nil && by.session.Principal == "":
 		return &badQuestion{"who does this must be known: show an API key (--token); the admin key names nobody", http.StatusForbidden}
-	case right != 0 && !by.session.May(right, everySigner):
+	case by.console && a.cfg.Console != "on":
+		return &badQuestion{"the console may look only at this gateway (--console); nothing happened", http.StatusForbidden}
+	}
+	return nil
+}
+
+// needs reports that a caller lacks a right on all signers.
+func (c caller) needs(right access.Right) error {
+	if right != 0 && !c.session.May(right, everySigner) {
 		return &badQuestion{fmt.Sprintf("the right %s on all signers is missing; nothing happened", right), http.StatusForbidden}
 	}
 	return nil
 }
 
 // auditAct writes who wanted something done, why, and what came of it.
-func (a *Server) auditAct(by caller, r *http.Request, q any, err error) {
+func (a *Server) auditAct(by caller, r *http.Request, q, said any, err error) {
 	if !a.cfg.Audit.Wants(audit.Refusals) {
 		return
 	}
@@ -157,6 +244,12 @@ func (a *Server) auditAct(by caller, r *http.Request, q any, err error) {
 	if why, ok := q.(interface{ reason() string }); ok {
 		e.Why = why.reason()[:min(len(why.reason()), maxReason)]
 	}
+	if was, ok := said.(interface{ changed() (from, to string) }); ok && err == nil {
+		e.Before, e.After = was.changed()
+	}
+	if dry, ok := q.(interface{ dry() bool }); ok && dry.dry() {
+		e.Outcome = "dry_run"
+	}
 	if err != nil {
 		status, said := refusalOf(err)
 		word := strings.ToLower(strings.ReplaceAll(http.StatusText(status), " ", "_"))
@@ -169,6 +262,7 @@ func (a *Server) auditAct(by caller, r *http.Request, q any, err error) {
 }
 
 func (b Because) reason() string { return b.Reason }
+func (b Because) dry() bool      { return b.DryRun }
 
 // maxReason bounds the reason of an act, in bytes.
 const maxReason = 256
@@ -178,17 +272,18 @@ const maxQuestion = 4096
 
 // readQuestion reads what is asked. What is not known is refused: who misspelled dryRun must not find that the engine
 // was switched. The error is a badQuestion.
-func readQuestion[Q any](r *http.Request) (q Q, err error) {
-	read := readBody
+func readQuestion[Q any](r *http.Request, most int64) (q Q, err error) {
+	var text []byte
 	if r.Method == http.MethodGet {
-		read = readParameters
+		text, err = readParameters(r)
+	} else {
+		text, err = readBody(r, cmp.Or(most, maxQuestion))
 	}
-	text, err := read(r)
 	if err == nil {
 		err = wire.UnmarshalKnown(text, &q, "the body")
 	}
 	if why, ok := any(q).(interface{ reason() string }); ok && err == nil && len(why.reason()) > maxReason {
-		err = fmt.Errorf("reason: must be at most %d bytes", maxReason)
+		err = fmt.Errorf("reason: must be at most %d bytes, and has %d", maxReason, len(why.reason()))
 	}
 	if _, bad := errors.AsType[*badQuestion](err); bad || err == nil {
 		return q, err
@@ -212,7 +307,7 @@ func readParameters(r *http.Request) ([]byte, error) {
 }
 
 // readBody reads what is not too long. A form of a page can send no JSON.
-func readBody(r *http.Request) ([]byte, error) {
+func readBody(r *http.Request, most int64) ([]byte, error) {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // one that cannot be read is none
 	switch {
 	case kind != "application/json":
@@ -220,9 +315,9 @@ func readBody(r *http.Request) ([]byte, error) {
 	case r.URL.RawQuery != "":
 		return nil, errors.New("the URL must have no parameters; what is asked for is said in the body")
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxQuestion))
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
-		return nil, fmt.Errorf("the body must be at most %d bytes", maxQuestion)
+		return nil, fmt.Errorf("the body must be at most %d bytes", most)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the body cannot be read: %w", err)
@@ -259,6 +354,9 @@ func refusalOf(err error) (code int, said Refusal) {
 	}
 	if refused, ok := errors.AsType[*refusedSwitch](err); ok {
 		said.State, said.Checks = refused.state, refused.checks
+		return http.StatusConflict, said
+	}
+	if _, half := errors.AsType[*halfDone](err); half {
 		return http.StatusConflict, said
 	}
 	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); unknown {

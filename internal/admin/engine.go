@@ -34,8 +34,7 @@ type EngineStatus struct {
 
 // SwitchOrder switches the cluster between its engines.
 type SwitchOrder struct {
-	To     string `json:"to"` // performance or reliable
-	DryRun bool   `json:"dryRun,omitempty"`
+	To string `json:"to"` // performance or reliable
 	// Generation is that of the engine as the operator saw it: what was switched since is left alone.
 	Generation *int64 `json:"generation"`
 	Because
@@ -47,7 +46,7 @@ type SwitchReport struct {
 	To     performance.State `json:"to"`
 	Checks []EngineCheck     `json:"checks,omitempty"`
 	Done   bool              `json:"done"`
-	DryRun bool              `json:"dryRun,omitempty"`
+	Foreseen
 }
 
 // EngineCheck is something that was looked at before a switch.
@@ -61,6 +60,7 @@ type EngineCheck struct {
 type ReplayReport struct {
 	Shipped int `json:"shipped"` // logs of this node of which the rows have everything
 	Left    int `json:"left"`    // logs of this node of which they do not
+	Foreseen
 }
 
 // ReconcileReport is what Redis has beside the rows and the memory of the node.
@@ -69,6 +69,7 @@ type ReconcileReport struct {
 	Different   int                `json:"different"` // signers
 	Differences []EngineDifference `json:"differences,omitempty"`
 	Took        string             `json:"took"`
+	Foreseen
 }
 
 // EngineDifference is a signer whose records are not what rows or memory say.
@@ -123,10 +124,20 @@ type LoggedShard struct {
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// EngineStatus reads what there is to say now.
+// engineStatus reads what there is to say now, and asks Redis.
 func (a *Server) engineStatus(ctx context.Context, _ None) (EngineStatus, error) {
+	out := a.engineNow()
+	if out.Available {
+		if _, err := a.cfg.Redis.Check(ctx); err != nil {
+			out.Redis = sentence(err)
+		}
+	}
+	return out, nil
+}
+
+func (a *Server) engineNow() EngineStatus {
 	if err := a.cfg.NoEngine(); err != nil {
-		return EngineStatus{Node: a.cfg.Node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}, nil
+		return EngineStatus{Node: a.cfg.Node, State: performance.Reliable, Goal: performance.Reliable, Why: err.Error()}
 	}
 	st := a.cfg.Engine.Status()
 	out := EngineStatus{
@@ -148,10 +159,7 @@ func (a *Server) engineStatus(ctx context.Context, _ None) (EngineStatus, error)
 			out.Rehearsing = append(out.Rehearsing, Rehearsing{sh.Shard, sh.KeptUp.Round(time.Millisecond).String(), sh.Done, sh.Trouble})
 		}
 	}
-	if _, err := a.cfg.Redis.Check(ctx); err != nil {
-		out.Redis = sentence(err)
-	}
-	return out, nil
+	return out
 }
 
 // SwitchEngine says which engine is wanted, after a look whether that is possible.
@@ -174,7 +182,8 @@ func (a *Server) switchEngine(ctx context.Context, q SwitchOrder) (r SwitchRepor
 	if goal.Change != *q.Generation {
 		return r, staleSwitch(from, goal)
 	}
-	r = SwitchReport{From: from, To: to, DryRun: q.DryRun}
+	r = SwitchReport{From: from, To: to}
+	r.foresee(q.Because, nil, string(from), string(to), fmt.Sprintf("the whole cluster goes from %s to %s, as generation %d", from, to, goal.Change+1))
 	fast := to == performance.Performance
 	if fast {
 		facts, err := a.cfg.Redis.Check(ctx)
@@ -213,22 +222,24 @@ func switchError(err error) error {
 }
 
 // replay ships what this node's logs have.
-func (a *Server) replay(context.Context, Because) (r ReplayReport, err error) {
-	if err = a.refusedWithoutEngine(); err == nil {
+func (a *Server) replay(_ context.Context, by Because) (r ReplayReport, err error) {
+	r.foresee(by, nil, "", "", "what the logs of this node have is shipped to the store")
+	if err = a.refusedWithoutEngine(); err == nil && !by.DryRun {
 		whole, logs := a.cfg.Engine.Ship()
-		r = ReplayReport{Shipped: whole, Left: logs - whole}
+		r.Shipped, r.Left = whole, logs-whole
 	}
 	return r, err
 }
 
 // reconcile compares Redis with the rows and with the memory of this node.
-func (a *Server) reconcile(ctx context.Context, _ Because) (ReconcileReport, error) {
-	if err := a.refusedWithoutEngine(); err != nil {
-		return ReconcileReport{}, err
+func (a *Server) reconcile(ctx context.Context, by Because) (r ReconcileReport, err error) {
+	r.foresee(by, nil, "", "", "the logs of this node are compared with its memory and the store; nothing changes")
+	if err := a.refusedWithoutEngine(); err != nil || by.DryRun {
+		return r, err
 	}
 	began := time.Now()
 	got, err := a.cfg.Engine.Reconcile(ctx)
-	r := ReconcileReport{Equal: got.Equal, Different: len(got.Differences), Took: time.Since(began).Round(time.Millisecond).String()}
+	r.Equal, r.Different, r.Took = got.Equal, len(got.Differences), time.Since(began).Round(time.Millisecond).String()
 	for _, d := range got.Differences {
 		r.Differences = append(r.Differences, EngineDifference(d))
 	}

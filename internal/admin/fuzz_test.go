@@ -21,7 +21,7 @@ func FuzzQuestion(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
-		_, err := readQuestion[SwitchOrder](r)
+		_, err := readQuestion[SwitchOrder](r, 0)
 		if _, bad := errors.AsType[*badQuestion](err); err != nil && !bad {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"noncegate/client"
 	"noncegate/internal/access"
+	"noncegate/ws"
 )
 
 // inside is the way from the admin API to this gateway's own clients' side: what an operator does to a signer is a call
@@ -49,6 +50,12 @@ func (l *inside) Accept() (net.Conn, error) {
 	}
 }
 
+// halfDone is an error of an act of which a part was done.
+type halfDone struct{ error }
+
+// Unwrap returns the cause.
+func (e *halfDone) Unwrap() error { return e.error }
+
 // Close implements net.Listener.
 func (l *inside) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
 
@@ -60,7 +67,7 @@ func (a *Server) Inside() net.Listener { return a.inside }
 
 // ConnContext tells the clients' side who asks on a connection of Inside.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, callerKey{}, c.(insideConn).by)
+	return ws.OriginChecked(context.WithValue(ctx, callerKey{}, c.(insideConn).by))
 }
 
 // insideFirst is an authenticator that knows the callers of the admin API.
@@ -78,14 +85,17 @@ func (f insideFirst) Authenticate(r *http.Request) (*access.Session, error) {
 }
 
 // asClient returns what fn learns with a client that is the caller of the admin API. The client tells an unknown outcome
-// from all other errors.
-func asClient[R any](ctx context.Context, a *Server, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
+// from all other errors. Of a dry run nothing is done.
+func asClient[R any](ctx context.Context, a *Server, dryRun bool, fn func(context.Context, *client.Client) (R, error)) (r R, err error) {
 	ctx, cancel := context.WithTimeout(ctx, insideTime)
 	defer cancel()
 	by, _ := callerOf(ctx)
+	header := http.Header{}
+	if dryRun {
+		header.Set(ws.DryRunHeader, "1")
+	}
 	c, err := client.Dial(ctx, "ws://127.0.0.1/ws", client.Config{
-		MaxElapsed: insideTime, OwnerConnections: -1,
-		Header: http.Header{"Origin": {"http://127.0.0.1"}}, // whatever --missing-origin says
+		MaxElapsed: insideTime, OwnerConnections: -1, Header: header,
 		NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			near, far := net.Pipe()
 			select {
@@ -103,7 +113,8 @@ func asClient[R any](ctx context.Context, a *Server, fn func(context.Context, *c
 	}
 	defer c.Close()
 	r, err = fn(ctx, c)
-	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); err != nil && !unknown {
+	_, half := errors.AsType[*halfDone](err)
+	if _, unknown := errors.AsType[*client.UnknownOutcomeError](err); err != nil && !unknown && !half {
 		err = &notDone{err}
 	}
 	return r, err

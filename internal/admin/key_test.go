@@ -34,7 +34,7 @@ func TestThePrivateSideAsksForItsKey(t *testing.T) {
 		{"GET", "/metrics", "Bearer " + key, nil, 200, ""},
 		{"GET", "/debug/pprof/symbol", "", nil, 401, "the admin key is needed\n"},
 		{"GET", "/debug/pprof/symbol", "Bearer " + key, nil, 200, ""},
-		{"POST", "/admin/v1/shard/move", "", nil, 401, "the admin key is needed\n"},
+		{"POST", "/admin/v1/shard/move", "", nil, 401, `{"error":"the admin key is needed"}` + "\n"},
 		{"POST", "/admin/v1/shard/move", "Bearer " + key, nil, 415, ""},
 		{"GET", "//healthz", "", nil, 401, "the admin key is needed\n"},
 		{"GET", "/nothing", "", nil, 401, "the admin key is needed\n"},

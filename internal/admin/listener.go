@@ -103,44 +103,115 @@ func (r *refusedAdmins) add(log *slog.Logger, remote, path string) {
 	})
 }
 
-// guard lets in a request that shows the admin key, and one for the API that shows an API key. Any other must come by a
-// host that no page of a browser can have made lead here: it is served where there is no admin key, and else only told
-// whether the process is well, as a load balancer or a supervisor asks. No page of another origin may change anything.
+// guard lets in a request that came by a host which no page of a browser can have made lead here, and shows the admin key,
+// a session, or, for the API, an API key. Without a key it is served where none is asked for, and else only told whether the
+// process is well, as a load balancer or a supervisor asks, and given the console, which has no data. No page of another
+// origin may change anything.
 func (a *Server) guard(private http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(a.cfg.Key))
 	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		got := sha256.Sum256([]byte(shown))
-		switch by := (caller{session: a.reader("admin-address"), address: r.RemoteAddr}); {
+		switch {
+		case !a.knows(r.Host):
+			answerJSON(w, http.StatusForbidden, Refusal{Error: "ask by address or localhost, or by a name in --admin-hosts: " +
+				"any page of a browser can make another name lead here"})
+			return
 		case foreign.Check(r) != nil:
 			answerJSON(w, http.StatusForbidden, Refusal{Error: "pages of other origins may change nothing here"})
-		case a.cfg.Key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
-			by.session = a.reader("admin-key")
+			return
+		}
+		by, known, answered := a.whoAsks(w, r)
+		switch {
+		case answered:
+		case known:
 			private.ServeHTTP(w, by.asks(r))
-		case a.cfg.Gate != nil && shown != "" && strings.HasPrefix(r.URL.Path, Prefix):
-			session, err := a.cfg.Gate.Authenticate(r)
-			if err != nil {
-				a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
-				status, said := access.Answer(w, r, err)
-				answerJSON(w, status, Refusal{Error: said})
-				return
-			}
-			by.session = session
-			private.ServeHTTP(w, by.asks(r))
-		case !a.knows(r.Host):
-			answerJSON(w, http.StatusForbidden, Refusal{Error: "ask by address or localhost, or by a name in --admin-hosts, " +
-				"or show the --admin-key: any page of a browser can make a name lead here"})
-		case a.cfg.Key == "":
-			private.ServeHTTP(w, by.asks(r))
-		case r.URL.Path == "/healthz" || r.URL.Path == "/readyz":
+		case a.open(r):
 			private.ServeHTTP(w, r)
 		default:
-			a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
-			w.Header().Set("WWW-Authenticate", `Bearer realm="noncegate admin"`)
-			http.Error(w, "the admin key is needed", http.StatusUnauthorized)
+			a.refuseUnknown(w, r)
 		}
 	})
+}
+
+// open reports whether a request needs no key.
+func (a *Server) open(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/healthz", "/readyz":
+		return true
+	case BeginSession.Path: // a ticket, in its body, is as good
+		return r.Header.Get("Authorization") == ""
+	case "/ws":
+		return a.cfg.Gate != nil // which asks
+	}
+	return r.Method == http.MethodGet && a.ofConsole(r.URL.Path)
+}
+
+// whoAsks finds out by what a request shows who it is from. answered: that is not good.
+func (a *Server) whoAsks(w http.ResponseWriter, r *http.Request) (by caller, known, answered bool) {
+	by.address = r.RemoteAddr
+	shown, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	want, got := sha256.Sum256([]byte(a.cfg.Key)), sha256.Sum256([]byte(shown))
+	ticket := r.URL.Query().Get("ticket")
+	switch {
+	case bearer && strings.HasPrefix(shown, sessionPrefix):
+		return a.bySession(w, r, shown)
+	case r.URL.Path == "/ws" && strings.HasPrefix(ticket, ticketPrefix):
+		is, err := a.tickets.take(ticket)
+		if err != nil {
+			a.refuseKey(w, r, err.Error())
+			return by, false, true
+		}
+		by.session, by.key = is.by.session, is.by.key
+		return by, true, false
+	case a.cfg.Key != "" && bearer && subtle.ConstantTimeCompare(got[:], want[:]) == 1:
+		by.session, by.key = a.reader("admin-key"), "admin-key"
+		return by, true, false
+	case a.cfg.Gate != nil && shown != "" && strings.HasPrefix(r.URL.Path, Prefix):
+		session, err := a.cfg.Gate.Authenticate(r)
+		if err != nil {
+			a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
+			status, said := access.Answer(w, r, err)
+			answerJSON(w, status, Refusal{Error: said})
+			return by, false, true
+		}
+		by.session = session
+		return by, true, false
+	case a.cfg.Key == "" && (r.URL.Path != "/ws" || a.cfg.Gate == nil):
+		by.session = a.reader("admin-address")
+		return by, true, false
+	}
+	return by, false, false
+}
+
+func (a *Server) bySession(w http.ResponseWriter, r *http.Request, shown string) (by caller, known, answered bool) {
+	by, err := a.sessions.use(shown)
+	if err != nil {
+		a.refuseKey(w, r, err.Error())
+		return by, false, true
+	}
+	by.address = r.RemoteAddr
+	return by, true, false
+}
+
+// refuseUnknown answers a request without the key, or with a wrong one.
+func (a *Server) refuseUnknown(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="noncegate admin"`)
+	a.refuseKey(w, r, "the admin key is needed")
+}
+
+// refuseKey answers what shows nothing that is good. An address that shows what is wrong too often is told so, and to wait;
+// the right key of the same address is taken all the same, so that nobody is locked out by others behind one proxy.
+func (a *Server) refuseKey(w http.ResponseWriter, r *http.Request, why string) {
+	a.refused.add(a.cfg.Log, r.RemoteAddr, r.URL.Path)
+	if r.Header.Get("Authorization") != "" && a.guesses.Wrong(r.RemoteAddr) {
+		w.Header().Set("Retry-After", "3")
+		answerJSON(w, http.StatusTooManyRequests, Refusal{Error: "too many keys from this address were wrong; try again in a minute"})
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, Prefix) {
+		answerJSON(w, http.StatusUnauthorized, Refusal{Error: why})
+		return
+	}
+	http.Error(w, why, http.StatusUnauthorized)
 }
 
 // reader is the session of a request that names no principal: it sees everything, and with the admin key also who holds
@@ -150,7 +221,7 @@ func (a *Server) reader(credential string) *access.Session {
 		return nil
 	}
 	may := func(right access.Right, _ string) bool {
-		return right == access.RightRead || right == access.RightMarkAny && credential == "admin-key"
+		return right == access.RightRead || right == access.RightSubscribe || right == access.RightMarkAny && credential == "admin-key"
 	}
 	return access.NewSession("", credential, time.Time{}, may, func(time.Time) error { return nil })
 }
@@ -169,6 +240,25 @@ func (a *Server) knows(host string) bool {
 type caller struct {
 	session *access.Session // nil: clients of this gateway need not say who they are
 	address string
+
+	key     string    // admin-key, where no session says so
+	console bool      // it is somebody in a session
+	begun   time.Time // that session
+	token   string    // of it
+}
+
+func (c caller) principal() string {
+	if c.session == nil {
+		return ""
+	}
+	return c.session.Principal
+}
+
+func (c caller) credential() string {
+	if c.session == nil {
+		return c.key
+	}
+	return c.session.Credential
 }
 
 type callerKey struct{}

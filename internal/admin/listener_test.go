@@ -102,7 +102,8 @@ func TestAPageOfABrowserDoesAndReadsNothing(t *testing.T) {
 	}
 	routes := []string{
 		"GET /metrics", "GET /healthz", "GET /readyz", "GET /debug/pprof/", "GET /debug/pprof/goroutine", "GET /debug/pprof/cmdline",
-		"GET /debug/pprof/profile?seconds=1", "GET /debug/pprof/symbol", "GET /debug/pprof/trace?seconds=1", "GET /nothing", "GET /admin/v1/openapi.yaml",
+		"GET /debug/pprof/profile?seconds=1", "GET /debug/pprof/symbol", "GET /debug/pprof/trace?seconds=1", "GET /nothing", "GET /admin/v1/openapi.yaml", "GET /", "GET /console.js",
+		"GET /console.css", "GET /ws", "GET /admin/v1/nothing",
 	}
 	for _, o := range operations {
 		d := o.(interface{ describe() described }).describe()
@@ -110,7 +111,7 @@ func TestAPageOfABrowserDoesAndReadsNothing(t *testing.T) {
 	}
 	for _, route := range routes {
 		for _, key := range []string{"", key} {
-			if status, body := ask(route, "page.example:8081", key, ""); status != http.StatusForbidden || !strings.Contains(body, "--admin-hosts") {
+			if status, body := ask(route, "page.example:8081", key, key); status != http.StatusForbidden || !strings.Contains(body, "--admin-hosts") {
 				t.Errorf("%s with the key %q: %d %.100s", route, key, status, body)
 			}
 		}
@@ -122,8 +123,8 @@ func TestAPageOfABrowserDoesAndReadsNothing(t *testing.T) {
 		if status, _ := ask("GET /admin/v1/nodes", host, "", ""); status != want {
 			t.Errorf("by %q: %d, want %d", host, status, want)
 		}
-		if status, _ := ask("GET /admin/v1/nodes", host, key, key); status != http.StatusOK {
-			t.Errorf("by %q with the key: %d", host, status)
+		if status, _ := ask("GET /admin/v1/nodes", host, key, key); status != want {
+			t.Errorf("by %q with the key: %d, want %d", host, status, want)
 		}
 	}
 	const move = "POST /admin/v1/shard/move"
@@ -167,7 +168,7 @@ func TestAnActThatPanicsIsInTheAudit(t *testing.T) {
 	var log expect.Buffer
 	lines, err := audit.New(slog.NewTextHandler(&log, nil), audit.Config{Level: audit.Refusals, Queue: 1, LoginsRefused: 1, CallsRefused: 1})
 	expect.Must(t, err)
-	act := Operation[Because, None]{"POST", "/admin/v1/act", 0, func(*Server, context.Context, Because) (None, error) { panic("a bug") }}
+	act := act("act", 0, func(*Server, context.Context, Because) (None, error) { panic("a bug") })
 	func() {
 		defer func() {
 			if recover() == nil {

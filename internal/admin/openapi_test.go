@@ -115,6 +115,8 @@ func schemaOf(of reflect.Type) schema {
 		return schema{Type: "array", Items: new(schemaOf(of.Elem()))}
 	case of.Kind() == reflect.String:
 		return schema{Type: "string"}
+	case of.Kind() == reflect.Float64:
+		return schema{Type: "number"}
 	case of.Kind() == reflect.Bool:
 		return schema{Type: "boolean"}
 	case of.Kind() == reflect.Struct:

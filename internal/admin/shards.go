@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ func listedOf(o lease.View) ListedShard {
 type MoveOrder struct {
 	Shard *int64  `json:"shard"`
 	Node  *string `json:"node"` // "": the balance says again who should have it
+	// Token is that of the shard as the operator saw it: one that changed hands since is left alone. nil: any.
+	Token *int64 `json:"token,omitempty"`
 	Because
 }
 
@@ -59,6 +62,7 @@ type MoveOrder struct {
 type MovedShard struct {
 	Node  string      `json:"node"` // who answers
 	Shard ListedShard `json:"shard"`
+	Foreseen
 }
 
 func (a *Server) listShards(context.Context, None) (ShardList, error) {
@@ -77,16 +81,42 @@ func (a *Server) moveShard(ctx context.Context, q MoveOrder) (MovedShard, error)
 	case q.Node == nil:
 		return MovedShard{}, &badQuestion{why: `node: is missing; it must be the id of a node, or "" for none`}
 	}
-	o, err := a.cfg.Service.Move(ctx, int(*q.Shard), *q.Node)
-	if err != nil {
-		return MovedShard{}, moveError(err)
+	views := a.cfg.Service.Shards()
+	if *q.Shard < 0 || *q.Shard >= int64(len(views)) {
+		return MovedShard{}, moveError(&lease.NoShardError{Shard: int(*q.Shard), Shards: len(views)})
 	}
+	was := listedOf(views[*q.Shard])
+	m := MovedShard{Node: a.cfg.Node, Shard: was}
+	m.foresee(q.Because, &Before{Shard: &was}, cmp.Or(was.Pinned, "not pinned"), cmp.Or(*q.Node, "not pinned"), wouldMove(&was, *q.Node))
+	if q.Token != nil && *q.Token != was.Token {
+		return m, &badQuestion{fmt.Sprintf("conflict: the shard has token %d now, and is owned by %s", was.Token, cmp.Or(was.Owner, "no node")),
+			http.StatusConflict}
+	}
+	move := a.cfg.Service.Move
+	if q.DryRun {
+		move = a.cfg.Service.MayMove
+	}
+	o, err := move(ctx, int(*q.Shard), *q.Node)
+	if err != nil || q.DryRun {
+		return m, moveError(err)
+	}
+	m.Shard = listedOf(o)
 	a.cfg.Log.Info("a shard was moved by hand", "shard", *q.Shard, "to_node", *q.Node, "owner_node", o.Owner, "preferred", o.Preferred)
-	return MovedShard{a.cfg.Node, listedOf(o)}, nil
+	return m, nil
+}
+
+func wouldMove(s *ListedShard, node string) string {
+	if node == "" {
+		return fmt.Sprintf("shard %d is not pinned any more, and the balance says which node has it", s.ID)
+	}
+	return fmt.Sprintf("shard %d, which %s has, is pinned to %s", s.ID, cmp.Or(s.Owner, "no node"), node)
 }
 
 // moveError says whether the shard was moved.
 func moveError(err error) error {
+	if err == nil {
+		return nil
+	}
 	if none, ok := errors.AsType[*lease.NoShardError](err); ok {
 		return &badQuestion{"shard: " + none.Error(), http.StatusNotFound}
 	}

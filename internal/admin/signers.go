@@ -3,11 +3,13 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"noncegate/client"
@@ -66,6 +68,7 @@ type SignersQuestion struct {
 	After  string `json:"after,omitempty"`  // only names behind this one
 	Limit  string `json:"limit,omitempty"`  // 1 to MaxSignerList; "": 100
 	Others string `json:"others,omitempty"` // true: of a list of gaps, from its second part on
+	Prefix string `json:"prefix,omitempty"` // only names that begin with it
 }
 
 // limitOf reads a limit of 1 to 1000.
@@ -92,7 +95,11 @@ func (a *Server) listSigners(ctx context.Context, asked SignersQuestion) (out Si
 	if filter == filterStopped {
 		q.Names = append([]string{}, stopped...)
 	}
-	rows, others, err := a.figuresOf(ctx, filter, asked.Others == "true", q)
+	prefix, err := prefixOf(asked.Prefix)
+	if err != nil {
+		return out, err
+	}
+	rows, others, err := a.figuresOf(ctx, filter, prefix, asked.Others == "true", q)
 	if err != nil {
 		return out, err
 	}
@@ -111,10 +118,10 @@ func (a *Server) listSigners(ctx context.Context, asked SignersQuestion) (out Si
 // chain, as their owners have found, and then those of no chain with a released nonce below others.
 // inOthers: the page ends in the second part.
 func (a *Server) figuresOf(
-	ctx context.Context, filter string, others bool, q nonce.SignersQuery,
+	ctx context.Context, filter, prefix string, others bool, q nonce.SignersQuery,
 ) (rows []nonce.SignerFigures, inOthers bool, err error) {
 	if filter != filterGap || !others {
-		rows, err = a.cfg.Store.Signers(ctx, q)
+		rows, err = a.part(ctx, prefix, q)
 		if filter != filterGap || err != nil || len(rows) == q.Limit {
 			return rows, false, err
 		}
@@ -122,9 +129,34 @@ func (a *Server) figuresOf(
 	}
 	q.Filter = nonce.GapSigners
 	q.Limit -= len(rows)
-	more, err := a.cfg.Store.Signers(ctx, q)
+	more, err := a.part(ctx, prefix, q)
 	// Where the page ends with the first part, the second one begins behind the name that is named.
 	return append(rows, more...), others || len(more) > 1, err
+}
+
+// part reads one, of names with a prefix. Names are in the order of their bytes, so those with it are beside each other.
+func (a *Server) part(ctx context.Context, prefix string, q nonce.SignersQuery) ([]nonce.SignerFigures, error) {
+	if prefix != "" { // all names above this one are at or above the prefix
+		last := len(prefix) - 1
+		q.After = max(q.After, prefix[:last]+string(prefix[last]-1)+strings.Repeat("~", nonce.MaxKeyBytes))
+	}
+	rows, err := a.cfg.Store.Signers(ctx, q)
+	end := slices.IndexFunc(rows, func(f nonce.SignerFigures) bool { return !strings.HasPrefix(f.Signer, prefix) })
+	if end >= 0 {
+		rows = rows[:end]
+	}
+	return rows, err
+}
+
+// prefixOf reads a prefix of signers, whose addresses are in lower case.
+func prefixOf(text string) (string, error) {
+	if len(text) > nonce.MaxKeyBytes || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", &badQuestion{why: fmt.Sprintf("prefix: must be at most %d visible ASCII characters", nonce.MaxKeyBytes)}
+	}
+	if at := strings.LastIndex(text, "0x"); at >= 0 {
+		return text[:at] + strings.ToLower(text[at:]), nil
+	}
+	return text, nil
 }
 
 func (a *Server) listed(f *nonce.SignerFigures, stopped bool) ListedSigner {
@@ -177,7 +209,7 @@ func (a *Server) showSigner(ctx context.Context, q SignerQuestion) (v SignerView
 			return v, &badQuestion{why: "nonce: must be a whole number, 0 or higher"}
 		}
 	}
-	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (SignerView, error) {
+	return asClient(ctx, a, false, func(ctx context.Context, gateway *client.Client) (SignerView, error) {
 		if v.Status, err = gateway.Status(ctx, q.Signer); err != nil {
 			return v, err
 		}
@@ -206,6 +238,8 @@ func (a *Server) showSigner(ctx context.Context, q SignerQuestion) (v SignerView
 type FloorOrder struct {
 	Signer string `json:"signer"`
 	Floor  int64  `json:"floor"`
+	// Version is that of the signer as the operator saw it: one that was written since is left alone. nil: any.
+	Version *int64 `json:"version,omitempty"`
 	Because
 }
 
@@ -213,10 +247,38 @@ func (o FloorOrder) about() (signer string, n int64, has bool) {
 	return o.Signer, o.Floor, o.Signer != ""
 }
 
-func (a *Server) raiseFloor(ctx context.Context, o FloorOrder) (wire.FloorResult, error) {
-	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (wire.FloorResult, error) {
-		return gateway.SetFloor(ctx, o.Signer, o.Floor)
+// RaisedFloor is the floor as it is, or would be, after that.
+type RaisedFloor struct {
+	Signer string `json:"signer"`
+	Floor  int64  `json:"floor"`
+	Next   int64  `json:"next"`
+	Foreseen
+}
+
+func (a *Server) raiseFloor(ctx context.Context, o FloorOrder) (RaisedFloor, error) {
+	return asClient(ctx, a, o.DryRun, func(ctx context.Context, gateway *client.Client) (r RaisedFloor, err error) {
+		was, err := gateway.Status(ctx, o.Signer)
+		if err = seen(err); err != nil {
+			return r, err
+		}
+		if o.Version != nil && was.Version != *o.Version {
+			return r, &badQuestion{fmt.Sprintf("conflict: the signer was written since it was seen: it has version %d, floor %d and next %d now",
+				was.Version, was.Floor, was.Next), http.StatusConflict}
+		}
+		is, err := gateway.SetFloor(ctx, o.Signer, o.Floor)
+		r = RaisedFloor{Signer: is.Signer, Floor: is.Floor, Next: is.Next}
+		r.foresee(o.Because, &Before{Signer: &was}, fmt.Sprint(was.Floor), fmt.Sprint(is.Floor),
+			fmt.Sprintf("the floor of %s goes from %d to %d, and its next nonce from %d to %d", o.Signer, was.Floor, is.Floor, was.Next, is.Next))
+		return r, err
 	})
+}
+
+// seen is the error of a look at what an act is about. Who may not look may act all the same, and sees less.
+func seen(err error) error {
+	if refused, ok := errors.AsType[*wire.Error](err); ok && refused.Code == wire.CodeForbidden {
+		return nil
+	}
+	return err
 }
 
 // MarkOrder is a nonce of which an operator says what became of it.
@@ -233,6 +295,7 @@ type MarkedNonce struct {
 	Nonce   int64  `json:"nonce"`
 	Attempt int64  `json:"attempt"`
 	Status  string `json:"status"`
+	Foreseen
 }
 
 func (o MarkOrder) about() (signer string, n int64, has bool) {
@@ -249,12 +312,15 @@ type ReleaseOrder struct {
 
 func (a *Server) releaseNonce(ctx context.Context, o ReleaseOrder) (MarkedNonce, error) {
 	return a.mark(ctx, o.MarkOrder, nil, func(ctx context.Context, gateway *client.Client, h client.Hold) (wire.MarkResult, error) {
-		reason := cmp.Or(o.Reason, "operator")
-		if o.Unsent {
-			return gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
-		}
-		return gateway.MarkRecyclable(ctx, h, reason)
+		return giveBack(ctx, gateway, h, o.Reason, o.Unsent)
 	})
+}
+
+func giveBack(ctx context.Context, gateway *client.Client, h client.Hold, reason string, unsent bool) (wire.MarkResult, error) {
+	if reason = cmp.Or(reason, "operator"); unsent {
+		return gateway.MarkRecyclable(ctx, h, reason, client.Unsent())
+	}
+	return gateway.MarkRecyclable(ctx, h, reason)
 }
 
 // ConsumeOrder says that a nonce was used.
@@ -302,20 +368,116 @@ func (a *Server) mark(
 	if o.Attempt < 1 {
 		return MarkedNonce{}, &badQuestion{why: "attempt: must be that of the nonce as it was seen, 1 or higher"}
 	}
-	return asClient(ctx, a, func(ctx context.Context, gateway *client.Client) (is MarkedNonce, err error) {
-		if check != nil {
-			page, err := gateway.List(ctx, wire.ListParams{Signer: o.Signer, From: o.Nonce, Limit: 1})
-			if err != nil {
-				return is, err
-			}
-			if len(page.Allocations) == 0 || page.Allocations[0].Nonce != o.Nonce {
-				return is, &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
-			}
-			if err := check(&page.Allocations[0]); err != nil {
+	return asClient(ctx, a, o.DryRun, func(ctx context.Context, gateway *client.Client) (is MarkedNonce, err error) {
+		was, err := nonceNow(ctx, gateway, o.Signer, o.Nonce)
+		if check == nil {
+			err = seen(err)
+		}
+		switch {
+		case err != nil:
+			return is, err
+		case check != nil && was == nil:
+			return is, &badQuestion{fmt.Sprintf("nothing is known of nonce %d of %s", o.Nonce, o.Signer), http.StatusNotFound}
+		case check != nil:
+			if err := check(was); err != nil {
 				return is, err
 			}
 		}
 		r, err := do(ctx, gateway, client.Hold{Signer: o.Signer, Nonce: o.Nonce, Attempt: o.Attempt})
-		return MarkedNonce{r.Signer, r.Nonce, r.Attempt, r.Status}, err
+		is = MarkedNonce{Signer: r.Signer, Nonce: r.Nonce, Attempt: r.Attempt, Status: r.Status}
+		is.foresee(o.Because, beforeOf(was), statusOfNonce(was), r.Status, fmt.Sprintf("nonce %d of %s, attempt %d, which is %s, becomes %s",
+			r.Nonce, r.Signer, r.Attempt, statusOfNonce(was), r.Status))
+		return is, err
+	})
+}
+
+// nonceNow is the nonce as it is; nil: nothing is known of it.
+func nonceNow(ctx context.Context, gateway *client.Client, signer string, n int64) (*wire.Allocation, error) {
+	page, err := gateway.List(ctx, wire.ListParams{Signer: signer, From: n, Limit: 1})
+	if err != nil || len(page.Allocations) == 0 || page.Allocations[0].Nonce != n {
+		return nil, err
+	}
+	return &page.Allocations[0], nil
+}
+
+func beforeOf(is *wire.Allocation) *Before {
+	if is == nil {
+		return nil
+	}
+	return &Before{Nonce: is}
+}
+
+func statusOfNonce(is *wire.Allocation) string {
+	if is == nil {
+		return "not shown"
+	}
+	return is.Status
+}
+
+// RepairOrder takes the nonce that blocks a signer from whoever had it, for the caller.
+type RepairOrder struct {
+	Signer string `json:"signer"`
+	Nonce  *int64 `json:"nonce,omitempty"` // nil: the lowest that the chain has not used
+	// Attempt is that of the nonce as the operator saw it, 0 of one that was never handed out; a later one is left
+	// alone. nil: any.
+	Attempt *int64 `json:"attempt,omitempty"`
+	HoldMs  int64  `json:"holdMs,omitempty"` // 0: the default
+	// ThenRelease gives it back at once, so that the next client that allocates has it: no node has a transaction of it.
+	ThenRelease bool `json:"thenRelease,omitempty"`
+	Because
+}
+
+func (o RepairOrder) about() (signer string, n int64, has bool) {
+	if o.Nonce == nil {
+		return o.Signer, 0, false
+	}
+	return o.Signer, *o.Nonce, o.Signer != ""
+}
+
+// RepairedNonce is the nonce, which the caller holds unless Status is RELEASED or CONSUMED.
+type RepairedNonce struct {
+	MarkedNonce
+	HeldUntil *wire.Time `json:"heldUntil,omitempty"`
+	HoldMs    int64      `json:"holdMs,omitempty"`
+	TxHashes  []string   `json:"txHashes,omitempty"` // that were recorded for it before, and may still be mined
+}
+
+func (a *Server) repairNonce(ctx context.Context, o RepairOrder) (RepairedNonce, error) {
+	if o.HoldMs < 0 {
+		return RepairedNonce{}, &badQuestion{why: "holdMs: must be 0 or more"}
+	}
+	return asClient(ctx, a, o.DryRun, func(ctx context.Context, gateway *client.Client) (is RepairedNonce, err error) {
+		var was *wire.Allocation
+		if o.Nonce != nil {
+			if was, err = nonceNow(ctx, gateway, o.Signer, *o.Nonce); seen(err) != nil {
+				return is, err
+			}
+			if o.Attempt != nil && was != nil && was.Attempt != *o.Attempt {
+				return is, &badQuestion{fmt.Sprintf("conflict: nonce %d of %s is %s, attempt %d now", *o.Nonce, o.Signer, was.Status, was.Attempt),
+					http.StatusConflict}
+			}
+		}
+		r, err := gateway.Repair(ctx, client.RepairRequest{Signer: o.Signer, Nonce: o.Nonce, Hold: time.Duration(o.HoldMs) * time.Millisecond})
+		if err != nil {
+			return is, err
+		}
+		is = RepairedNonce{
+			MarkedNonce: MarkedNonce{Signer: r.Signer, Nonce: r.Nonce, Attempt: r.Attempt, Status: wire.StatusHeld},
+			HeldUntil:   &r.HeldUntil, HoldMs: r.HoldMs, TxHashes: r.TxHashes,
+		}
+		would := fmt.Sprintf("nonce %d of %s, which is %s, becomes yours with a new attempt", r.Nonce, r.Signer, statusOfNonce(was))
+		if o.ThenRelease {
+			would += ", and is given back at once"
+		}
+		if o.ThenRelease && !o.DryRun {
+			var back wire.MarkResult
+			if back, err = giveBack(ctx, gateway, r.Hold(), o.Reason, true); err != nil {
+				err = fmt.Errorf("nonce %d of %s is yours with attempt %d, and was not given back: %w", r.Nonce, r.Signer, r.Attempt, err)
+				return is, &halfDone{err}
+			}
+			is.Status, is.HeldUntil, is.HoldMs = back.Status, nil, 0
+		}
+		is.foresee(o.Because, beforeOf(was), statusOfNonce(was), fmt.Sprintf("%s, attempt %d", is.Status, is.Attempt), would)
+		return is, nil
 	})
 }

@@ -85,6 +85,16 @@ func (h *Holds) Settle(req *nonce.Request, a *rules.Answer) {
 	h.Release(req.Principal, a.Claimed)
 }
 
+// Open is how many holds of a principal are open.
+func (h *Holds) Open(p nonce.Principal) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a := h.of[p]; a != nil {
+		return a.open
+	}
+	return 0
+}
+
 func (h *Holds) account(p nonce.Principal) *account {
 	a := h.of[p]
 	if a == nil {

@@ -54,6 +54,15 @@ func (s *Service) Fleet() *lease.Fleet { return s.table.Fleet() }
 // they look next. A *lease.NoShardError or *lease.NoNodeError means that nothing changed; of any other
 // error nonce.StoreError says what happened.
 func (s *Service) Move(ctx context.Context, shard int, node string) (lease.View, error) {
+	return s.move(ctx, shard, func() error { return s.table.Move(ctx, shard, node) })
+}
+
+// MayMove says whether Move would, and changes nothing.
+func (s *Service) MayMove(ctx context.Context, shard int, node string) (lease.View, error) {
+	return s.move(ctx, shard, func() error { return s.table.MayMove(node) })
+}
+
+func (s *Service) move(ctx context.Context, shard int, move func() error) (lease.View, error) {
 	if shard < 0 || shard >= len(s.shards) {
 		return lease.View{}, &lease.NoShardError{Shard: shard, Shards: len(s.shards)}
 	}
@@ -68,7 +77,7 @@ func (s *Service) Move(ctx context.Context, shard int, node string) (lease.View,
 	if err != nil {
 		return lease.View{}, &nonce.StoreError{Outcome: nonce.NotSent, Err: err}
 	}
-	if err := s.table.Move(ctx, shard, node); err != nil {
+	if err := move(); err != nil {
 		return lease.View{}, err
 	}
 	return s.Shards()[shard], nil

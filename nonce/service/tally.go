@@ -1,6 +1,10 @@
 package service
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"noncegate/nonce"
+)
 
 // tally is what the service counts for metrics.
 type tally struct {
@@ -27,6 +31,10 @@ func (s *Service) UnknownCommits() int64 { return s.tally.unknown.Load() }
 // meanwhile. Nothing of them happened, and they were read and planned again. A node
 // in mode basic has none itself: it decides under the lock of the row.
 func (s *Service) VersionConflicts() int64 { return s.tally.moved.Load() }
+
+// OpenHolds is how many holds of a principal, of those that this node has handed out, are neither marked nor due.
+// They are counted for those who have a bound.
+func (s *Service) OpenHolds(p nonce.Principal) int { return s.open.Open(p) }
 
 // Pruned is how many rows of the history this service deleted.
 func (s *Service) Pruned() int64 { return s.tally.pruned.Load() }

@@ -80,6 +80,8 @@ type Entry struct {
 	Outcome    string
 	Right      string // that was missing
 	Why        string // for people
+	// Before and After are what an act of an operator changed.
+	Before, After string
 
 	missing uint64
 }
@@ -106,6 +108,7 @@ type Log struct {
 	left    atomic.Uint64 // lines left out that no line has told of yet
 	dropped atomic.Uint64
 	written atomic.Uint64
+	last    tail
 
 	mu     sync.RWMutex // Stop's, against Add
 	closed bool
@@ -218,6 +221,8 @@ func (l *Log) write(e *Entry) {
 	}
 	text("outcome", e.Outcome)
 	text("right", e.Right)
+	text("before", e.Before)
+	text("after", e.After)
 	text("why", e.Why)
 	if e.missing > 0 {
 		r.AddAttrs(slog.Uint64("missing", e.missing))
@@ -228,4 +233,5 @@ func (l *Log) write(e *Entry) {
 		return
 	}
 	l.written.Add(1)
+	l.last.add(e)
 }

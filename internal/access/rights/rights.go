@@ -30,6 +30,7 @@
 package rights
 
 import (
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -92,6 +93,31 @@ func (r *Rights) size() (principals, patterns int) { return len(r.principals), r
 
 // Knows reports whether a principal is in the file.
 func (r *Rights) Knows(principal string) bool { return r.principals[principal] != nil }
+
+// Principals are the names of the file, in order.
+func (r *Rights) Principals() []string { return slices.Sorted(maps.Keys(r.principals)) }
+
+// Grant is what a principal may do with the signers of a pattern.
+type Grant struct {
+	Signers string // a signer, or a prefix with * behind it
+	Rights  Right
+}
+
+// Grants are those of a principal, in the order of the patterns. Those of a longer prefix have what its shorter ones have.
+func (r *Rights) Grants(principal string) (list []Grant) {
+	g := r.principals[principal]
+	if g == nil {
+		return nil
+	}
+	for signer, has := range g.exact {
+		list = append(list, Grant{signer, has})
+	}
+	for _, p := range g.prefixes {
+		list = append(list, Grant{p.text + "*", p.rights})
+	}
+	slices.SortFunc(list, func(a, b Grant) int { return strings.Compare(a.Signers, b.Signers) })
+	return list
+}
 
 // MayAnything reports whether a principal has a right on any signer.
 func (r *Rights) MayAnything(principal string) bool {
