@@ -244,7 +244,7 @@ func (a *Server) whoAmI(ctx context.Context, _ None) (Me, error) {
 func rightsOf(g *access.Gate, principal string) []RightsOn {
 	list := []RightsOn{}
 	for _, grant := range g.Rights().Grants(principal) {
-		list = append(list, RightsOn{grant.Signers, strings.Split(grant.Rights.String(), ",")})
+		list = append(list, RightsOn{grant.Signers, strings.Split(grant.Rights.String(), ", ")})
 	}
 	return list
 }

@@ -258,7 +258,10 @@ type RaisedFloor struct {
 func (a *Server) raiseFloor(ctx context.Context, o FloorOrder) (RaisedFloor, error) {
 	return asClient(ctx, a, o.DryRun, func(ctx context.Context, gateway *client.Client) (r RaisedFloor, err error) {
 		was, err := gateway.Status(ctx, o.Signer)
-		if err = seen(err); err != nil {
+		if o.Version == nil {
+			err = seen(err)
+		}
+		if err != nil {
 			return r, err
 		}
 		if o.Version != nil && was.Version != *o.Version {
