@@ -142,7 +142,6 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bo
 	case err == nil && !f.believable(ancestor, voters):
 		return false
 	case err == nil:
-		f.deep = 0
 		f.replace(ancestor, c.head.Block, head)
 		for _, b := range path {
 			f.canon.add(b.Block)
@@ -153,11 +152,16 @@ func (f *follower) adopt(ctx context.Context, c claim, head *chain.Head, last bo
 		if !f.mayBeSkipped(err, last) {
 			return false
 		}
+		if ancestor = f.fork(ctx, c); !f.believable(ancestor, voters) {
+			return false
+		}
 		head.Skipped = true
 		f.c.m.skipped.Inc()
-		f.skip(ctx, c, head)
+		f.replace(ancestor, c.head.Block, head)
+		f.canon.add(c.head.Block)
+		f.recall(ctx, c)
 	}
-	f.kept, f.failed = c.head.Block, 0
+	f.kept, f.failed, f.deep = c.head.Block, 0, 0
 	clear(f.bodies)
 	f.branch.forget(f.kept.Number - remembered)
 	return true
@@ -234,16 +238,16 @@ func (f *follower) replace(ancestor int64, to chain.Block, head *chain.Head) {
 	}
 }
 
-// skip adopts the claim's block without reading what is below it. Whether there was a
-// fork is found out by the hashes of the last blocks.
-func (f *follower) skip(ctx context.Context, c claim, head *chain.Head) {
+// fork is the newest block that stays in place where the claim's block is adopted without reading what is below
+// it: it is found by the hashes of the last blocks.
+func (f *follower) fork(ctx context.Context, c claim) (ancestor int64) {
 	last := f.canon.newest(f.kept.Number, forkSearch)
 	numbers := make([]int64, len(last))
 	for i, b := range last {
 		numbers[i] = b.Number
 	}
 	theirs := c.n.headers(ctx, numbers)
-	ancestor := f.kept.Number
+	ancestor = f.kept.Number
 	if len(theirs) > 0 { // otherwise nothing is known, and the counts tell
 		ancestor = last[len(last)-1].Number - 1
 		finalStands := true // a block that was not shown counts as in place
@@ -258,9 +262,7 @@ func (f *follower) skip(ctx context.Context, c claim, head *chain.Head) {
 			ancestor = max(ancestor, min(f.final.Number, f.kept.Number))
 		}
 	}
-	f.replace(ancestor, c.head.Block, head)
-	f.canon.add(c.head.Block)
-	f.recall(ctx, c)
+	return ancestor
 }
 
 // recall fills in the blocks below the claim's, as far as they are not known, so that the
