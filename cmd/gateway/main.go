@@ -70,6 +70,7 @@ type commands struct {
 	Engine  engineCmd  `cmd:"" help:"Show the performance engine (status), and work on it (switch, reconcile, replay)."`
 	Key     keyCmd     `cmd:"" help:"API keys: create, list, revoke."`
 	Migrate migrateCmd `cmd:"" help:"Bring the schema of the store up to date. serve does it by itself."`
+	Doctor  doctorCmd  `cmd:"" help:"Ask gateways, and what they need, what is wrong and what to do about it."`
 	Export  exportCmd  `cmd:"" help:"Write all signers of a store to a file of JSON lines, as they are at one moment."`
 	Import  importCmd  `cmd:"" help:"Take the signers of such a file into a store that has none of them: all, or nothing."`
 	Version versionCmd `cmd:"" help:"Print the version."`

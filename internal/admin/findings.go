@@ -49,7 +49,7 @@ func (a *Server) findings(ctx context.Context, engine *EngineStatus, v *Overview
 	all := []Finding{}
 	for _, part := range [][]Finding{
 		ofReach("store", "PostgreSQL or the file of SQLite", &v.Store), ofReach("redis", "Redis", v.Redis), ofEngine(engine), a.ofShards(),
-		a.ofSigners(ctx), a.ofNodes(), ofChains(v.Chains), a.ofKeys(ctx),
+		a.ofSigners(ctx), a.ofNodes(), ofChains(v.Chains), a.ofKeys(ctx), a.advice(ctx),
 	} {
 		all = append(all, part...)
 	}

@@ -103,8 +103,11 @@ type ReachView struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// lookEvery is how often the gateway is looked at for overviews, whoever many ask; lookTime bounds one look.
-const lookEvery, lookTime = time.Second, 2 * time.Second
+// LookEvery is how often the gateway is looked at for overviews, however many ask: the age of an Overview.
+const LookEvery = time.Second
+
+// lookTime bounds one look.
+const lookTime = 2 * time.Second
 
 // looked is the last look. Whoever comes while it is new has the same.
 type looked struct {
@@ -119,7 +122,7 @@ func (a *Server) overview(ctx context.Context, _ None) (Overview, error) {
 	l := &a.looked
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.at.IsZero() && time.Since(l.at) < lookEvery {
+	if !l.at.IsZero() && time.Since(l.at) < LookEvery {
 		return l.is, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)

@@ -93,6 +93,7 @@ type Server struct {
 	tickets  *passes
 	clients  atomic.Pointer[Clients] // nil: they are not there yet
 	looked   looked
+	advised  advised
 	jobs     *jobs
 }
 

@@ -42,3 +42,9 @@ func MaxConns(url string, cfg Config) (int32, error) {
 	}
 	return pc.MaxConns, nil
 }
+
+// OfDurability and Apart are parts of Advise.
+var (
+	OfDurability = ofDurability
+	Apart        = apart
+)
