@@ -11,7 +11,7 @@ import (
 const MaxCount = 256
 
 // Request is what a client asks of a signer: a plain value. Whoever runs it changes nothing of it,
-// but that it may give it a RequestID or fill in List.Signer.
+// but that it may fill in List.Signer.
 type Request struct {
 	Kind      Kind
 	Signer    string        // as ParseSigner returned it

@@ -16,7 +16,7 @@ const (
 	// why: *NotOwnerError, ErrFenced, ErrDraining or ErrPeerAway. It is routed again.
 	Bounced
 	// Doubtful: it was sent and not answered, so it may have happened. It is
-	// asked again; only an answer settles it.
+	// asked again, unless a repeat could hand out once more; only an answer settles it.
 	Doubtful
 	// Expired: as Doubtful, but the time for it is over.
 	Expired

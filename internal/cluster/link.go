@@ -59,19 +59,16 @@ func (l *link) fill(b []byte) []byte {
 	}
 	p.mu.Unlock()
 	for i := range l.burst {
-		b = p.r.encode(&l.burst[i], b)
+		b = l.burst[i].encode(b)
 	}
 	l.settle()
 	return b
 }
 
-// encode appends a request. An allocate or a repair that has no request id is given one.
-func (r *Router) encode(o *outgoing, b []byte) []byte {
+// encode appends a request.
+func (o *outgoing) encode(b []byte) []byte {
 	if o.gone = o.of.Gone(); o.gone {
 		return b
-	}
-	if q := o.q; q.RequestID == "" && q.Kind.WithRequestID() {
-		q.RequestID = r.requestID()
 	}
 	b = binary.AppendUvarint(binary.AppendUvarint(append(b, itRequest), o.id), o.path)
 	begin := len(b)

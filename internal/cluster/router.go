@@ -2,14 +2,11 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,10 +49,7 @@ type Router struct {
 	self    string
 	log     *slog.Logger
 	metrics *Metrics
-
-	idPrefix string // of the request ids that are given to ops without one
-	idCount  atomic.Uint64
-	links    atomic.Int64 // the number of the last link to any node
+	links   atomic.Int64 // the number of the last link to any node
 
 	table atomic.Pointer[table]
 
@@ -81,13 +75,10 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	if err != nil {
 		return nil, err
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
 	r := &Router{
 		cfg: cfg, self: self, log: log.With("component", "cluster"), metrics: m,
-		idPrefix: "fwd-" + hex.EncodeToString(random[:]) + "-",
-		served:   make(chan struct{}),
-		peers:    make(map[string]*peer),
+		served: make(chan struct{}),
+		peers:  make(map[string]*peer),
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.interests.init()
@@ -164,8 +155,7 @@ func (r *Router) Reaches(node string) bool {
 // Forward takes a request over and sends it to the node. Requests of one signer sent to one node
 // reach it in the order of the calls. With an error nothing was sent and the request is still the
 // caller's: nonce.ErrPeerAway, nonce.ErrOtherVersion or nonce.ErrForwardBusy. If it is nil, the router
-// calls of.Return once, from a goroutine of its own. An allocate or repair without a request id is given
-// one, which it keeps when it is forwarded again: if its answer is lost, the id finds it. A node that
+// calls of.Return once, from a goroutine of its own. A node that
 // the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
 	err := r.forward(node, url, op{q, path, of})
@@ -208,11 +198,6 @@ func (r *Router) peerFor(node, url string) *peer {
 		r.rebuildLocked()
 	}
 	return p
-}
-
-// requestID is a new id for an op that the client gave none.
-func (r *Router) requestID() string {
-	return r.idPrefix + strconv.FormatUint(r.idCount.Add(1), 36)
 }
 
 // Stop ends all links and gives back what is under way: what was not sent as

@@ -99,7 +99,7 @@ func (s *story) happened() (shown []string) {
 				break
 			}
 			s.asked = append(s.asked, question{p, r})
-			say("%s gets #%d %v of %s %s", host, len(s.asked), r.Kind, r.Signer, s.known(r.RequestID))
+			say("%s gets #%d %v of %s", host, len(s.asked), r.Kind, r.Signer)
 		}
 	}
 	for len(s.back) > 0 {
@@ -129,16 +129,6 @@ func (s *story) happened() (shown []string) {
 
 var verdicts = map[nonce.Verdict]string{
 	nonce.Answered: "answered", nonce.Bounced: "not done", nonce.Doubtful: "in doubt", nonce.Expired: "too late",
-}
-
-// known is a request id by the name of the op that it was given to.
-func (s *story) known(id string) string {
-	for name, op := range s.ops {
-		if op.RequestID == id && id != "" {
-			return "fwd-" + name
-		}
-	}
-	return id
 }
 
 type stepDo struct {

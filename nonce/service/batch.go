@@ -55,7 +55,7 @@ func (w *worker) group(b *batch) []*group {
 		}
 	}
 	for _, st := range b.forwardsOver {
-		if w.remote[st.name] != st || w.parked[st.name] != nil || open[st.name] != nil {
+		if w.remote.get(st.name) != st || w.parked[st.name] != nil || open[st.name] != nil {
 			continue // the signer's group finds what came back (collect)
 		}
 		begin(cmp.Or(st.waiting, w.newGroup(st.name)))
@@ -73,7 +73,7 @@ func (w *worker) group(b *batch) []*group {
 			g.add(t)
 			continue
 		}
-		if st := w.remote[name]; st != nil && st.waiting != nil {
+		if st := w.remote.get(name); st != nil && st.waiting != nil {
 			w.joinWaiting(st, t)
 			continue
 		}
@@ -106,7 +106,7 @@ func (w *worker) newGroup(name string) *group {
 func (w *worker) recycle() {
 	for i, g := range w.groups {
 		w.groups[i] = nil
-		if st := w.remote[g.name]; w.parked[g.name] == g || st != nil && st.waiting == g {
+		if st := w.remote.get(g.name); w.parked[g.name] == g || st != nil && st.waiting == g {
 			continue
 		}
 		made := rules.Plan{}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,7 +102,6 @@ type links struct {
 	*cluster
 	self string
 	to   map[string]chan sent
-	ids  atomic.Int64
 }
 
 func (r *links) Reaches(node string) bool {
@@ -139,9 +137,6 @@ func (r *links) carry(to string, queue <-chan sent) {
 		r.mu.Unlock()
 		if before != nil {
 			before()
-		}
-		if s.Kind == nonce.KindAllocate && s.RequestID == "" {
-			s.RequestID = fmt.Sprintf("fwd-%s-%d", r.self, r.ids.Add(1))
 		}
 		if paths[s.path] == nil {
 			paths[s.path] = new(nonce.Path)

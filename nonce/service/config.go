@@ -54,15 +54,14 @@ type Config struct {
 	OnNodes func([]lease.Node)
 }
 
-// Router carries requests to other nodes. Its methods are called from workers: they must not
+// Router carries requests to other nodes. Its methods are called from workers, and from callers of Submit: they must not
 // block, nor call the Service.
 type Router interface {
 	// Reaches reports whether ops can be sent to the node now.
 	Reaches(node string) bool
 	// Forward sends a request to the node, on the path of that number, which is unique in this
 	// process and the same for requests of one signer that must not overtake one another. An error
-	// means that nothing was sent; otherwise the router calls of.Return once. An allocate or repair
-	// without a request id may be given one.
+	// means that nothing was sent; otherwise the router calls of.Return once.
 	Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error
 }
 

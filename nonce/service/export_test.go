@@ -4,7 +4,7 @@ package service
 func (s *Service) Forwarding() (n int) {
 	for _, w := range s.workers {
 		w.batchMu.Lock()
-		n += len(w.remote)
+		n += len(w.remote.all)
 		w.batchMu.Unlock()
 	}
 	return n

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"noncegate/lease"
@@ -104,7 +105,7 @@ func (t *task) Return(r *nonce.Result, v nonce.Verdict) (k nonce.Waker) {
 		t.end(nil)
 	case v == nonce.Answered, v == nonce.Bounced && r.Err == nonce.ErrGone:
 		t.refuse(r.Err)
-	case v == nonce.Expired:
+	case v == nonce.Expired, v == nonce.Doubtful && t.req.RequestID == "" && t.req.Kind.WithRequestID(): // a second hand-out would be another one
 		t.become(uncertain)
 		t.refuse(&nonce.UnavailableError{Outcome: nonce.Unknown, Err: errDoubt})
 	case v == nonce.Doubtful:
@@ -170,7 +171,7 @@ func (w *worker) depart(g *group) (here bool) {
 		if len(g.tasks) == 0 {
 			return true
 		}
-		st, t := w.remote[g.name], g.tasks[0]
+		st, t := w.remote.get(g.name), g.tasks[0]
 		switch {
 		case st != nil && !t.local() && !t.reads():
 			w.refuse(t, w.svc.atNode(st.node))
@@ -192,7 +193,7 @@ func (w *worker) depart(g *group) (here bool) {
 			return true
 		}
 		if st != nil && st.node != node || !w.send(g, node, url) {
-			if st = w.remote[g.name]; st != nil && w.waitFor(st, g) {
+			if st = w.remote.get(g.name); st != nil && w.waitFor(st, g) {
 				return false
 			}
 		}
@@ -209,34 +210,116 @@ func (w *worker) dropBroken(g *group) {
 	g.tasks = slices.DeleteFunc(g.tasks, (*task).over)
 }
 
+// remoteSigners are those of one worker, by name. The worker, and what forwards past it (forwardNow), look at them.
+type remoteSigners struct {
+	n   atomic.Int32 // of all, so that it costs one load while nothing is forwarded
+	mu  sync.Mutex   // guards all; those of remoteSigner are taken behind it
+	all map[string]*remoteSigner
+}
+
+func (r *remoteSigners) get(name string) *remoteSigner {
+	if r.n.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[name]
+}
+
+// drop forgets a signer of which nothing is under way; false: something is by now.
+func (r *remoteSigners) drop(st *remoteSigner) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, _, all := st.takeDone(); !all {
+		return false
+	}
+	delete(r.all, st.name)
+	r.n.Add(-1)
+	return true
+}
+
+// hand gives a task to the router, behind what is under way of its signer. left is false where it has to wait for
+// that. With an error it is where it was.
+func (w *worker) hand(t *task, node, url string) (left bool, err error) {
+	name, r := t.req.Signer, &w.remote
+	r.mu.Lock()
+	st := r.all[name]
+	if st == nil {
+		st = &remoteSigner{name: name, node: node, worker: w, id: w.svc.streams.Add(1)}
+		r.all[name] = st
+		r.n.Add(1)
+	}
+	left = st.node == node && st.leave(t)
+	r.mu.Unlock()
+	if !left {
+		return false, nil
+	}
+	t.hops++
+	was, placed, order, principal := t.where, t.placed, t.order, t.req.Principal // the task is the router's, once it takes it
+	t.move(forwarded)
+	t.placed = false
+	if err = w.svc.cfg.Router.Forward(node, url, t.req, st.id, t); err == nil {
+		if placed {
+			w.slots.Leave(principal)
+		}
+		return true, nil
+	}
+	t.move(was)
+	t.stream, t.placed = nil, placed
+	if st.arrive(order, nonce.Bounced, nil) {
+		w.forwardsDone(st)
+	}
+	return true, err
+}
+
+// direct is where the last request of a shard went that another node owns.
+type direct struct {
+	node, url string
+	token     int64
+}
+
+// goesTo notes where the worker has sent a request, if the node has the shard by its row.
+func (sh *shard) goesTo(node, url string) {
+	row, d := sh.Row(), sh.direct.Load()
+	if row.Owner.Node == node && (d == nil || *d != direct{node, url, row.Token}) {
+		sh.direct.Store(&direct{node, url, row.Token})
+	}
+}
+
+// forwardNow forwards a request past the worker, so that it does not wait for the commit under way: where the
+// last one of the shard went, as long as that node has the shard, and while no other one of the shard is at
+// the worker, which it could overtake.
+func (w *worker) forwardNow(t *task) bool {
+	sh := t.shard
+	d := sh.direct.Load()
+	if d == nil || sh.inside.Load() != 0 || sh.Mine() || !t.local() || t.reads() || w.svc.haltedBy() != nil {
+		return false
+	}
+	row := sh.Row()
+	if row.Token != d.token || row.Owner.Node != d.node || !w.svc.table.Fleet().Runs(row.Owner, w.svc.clock.now().Earliest) {
+		return false
+	}
+	left, err := w.hand(t, d.node, d.url)
+	return left && err == nil
+}
+
 // send hands the first task of the group to the router. Where nothing was sent the
 // task has ended, or is to be routed in another way by the next try. It returns
 // false when the task has to wait.
 func (w *worker) send(g *group, node, url string) bool {
-	t, st := g.tasks[0], w.remote[g.name]
-	if st == nil {
-		st = &remoteSigner{name: g.name, node: node, worker: w, id: w.svc.streams.Add(1)}
-		w.remote[g.name] = st
-	}
-	if !st.leave(t) {
+	t := g.tasks[0]
+	g.shard.inside.Add(1) // until the router has it: what is forwarded past the worker must not overtake it
+	left, err := w.hand(t, node, url)
+	g.shard.inside.Add(-1)
+	if !left {
 		return false
 	}
-	t.hops++
-	t.move(forwarded)
-	placed, order, principal := t.placed, t.order, t.req.Principal // the task is the router's, once it takes it
-	t.placed = false
-	err := w.svc.cfg.Router.Forward(node, url, t.req, st.id, t)
 	if err == nil {
-		if placed {
-			w.slots.Leave(principal)
-		}
+		g.shard.goesTo(node, url)
 		g.pop(1)
 		return true
 	}
-	t.move(inBatch)
-	t.stream, t.placed = nil, placed
-	st.arrive(order, nonce.Bounced, nil) // whether the worker must look does not matter: depart does so next
-	switch {
+	switch { // whether what is under way has come back meanwhile does not matter: depart looks next
 	case errors.Is(err, nonce.ErrForwardBusy):
 	case errors.Is(err, nonce.ErrOtherVersion):
 		err = &nonce.NotOwnerError{Node: node, URL: url}
@@ -257,9 +340,12 @@ const askAgain = 250 * time.Millisecond
 
 // dropIdle forgets signers of which nothing is under way, came back or waits.
 func (w *worker) dropIdle() {
-	for name, st := range w.remote {
+	w.remote.mu.Lock()
+	defer w.remote.mu.Unlock()
+	for name, st := range w.remote.all {
 		if st.waiting == nil && st.idle() {
-			delete(w.remote, name)
+			delete(w.remote.all, name)
+			w.remote.n.Add(-1)
 		}
 	}
 }
@@ -292,7 +378,7 @@ func (w *worker) joinWaiting(st *remoteSigner, t *task) {
 // collect puts what came back from another node before the rest of the group. It reports
 // whether the group is to rest.
 func (w *worker) collect(g *group) (rests bool) {
-	st := w.remote[g.name]
+	st := w.remote.get(g.name)
 	if st == nil {
 		return false
 	}
@@ -300,7 +386,6 @@ func (w *worker) collect(g *group) (rests bool) {
 	if !all {
 		return false
 	}
-	delete(w.remote, g.name)
 	// A refusal of the other node's reader may come before one of its worker that
 	// came first.
 	slices.SortFunc(back, func(a, b *task) int { return cmp.Compare(a.order, b.order) })
@@ -313,6 +398,9 @@ func (w *worker) collect(g *group) (rests bool) {
 		if why == errDoubt && far > t.order || t.hops >= maxTrips {
 			w.refuse(t, routedTooOften(t))
 		}
+	}
+	if !w.remote.drop(st) { // once what came back counts as at the worker again, so that nothing is forwarded before it
+		return false
 	}
 	back = slices.DeleteFunc(back, (*task).over)
 	g.tasks = append(back, g.tasks...)
@@ -331,6 +419,7 @@ func routedTooOften(t *task) error {
 // learn takes in why a task came back: the node it was sent to does not have the shard, or
 // not any more. Where it says who has, that node is tried; else the store is asked.
 func (w *worker) learn(sh *shard, node string, why error) {
+	sh.direct.Store(nil)
 	if e, ok := errors.AsType[*nonce.NotOwnerError](why); ok && e.Node != node && e.Node != w.svc.holder.Node {
 		sh.Learn(e.Node, e.URL)
 		return

@@ -100,7 +100,7 @@ func TestWhatComesBackInAnotherOrderGoesOnInItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk()
 			n, r := beside(t, d)
-			ps := n.send(parse(t, "allocate"), parse(t, "allocate"))
+			ps := n.send(parse(t, "allocate id=x"), parse(t, "allocate id=y"))
 			op1, op2 := <-r.got, <-r.got
 			d.takeAway(signer)
 			op2.back(&nonce.Result{Err: nonce.ErrDraining}, nonce.Bounced)
@@ -109,6 +109,41 @@ func TestWhatComesBackInAnotherOrderGoesOnInItsOwn(t *testing.T) {
 				t.Errorf("got %s: the second overtook the first", got)
 			}
 		})
+	}
+}
+
+// TestAForwardWaitsForNoCommitAndOvertakesNothing: the worker commits for a signer of its own.
+func TestAForwardWaitsForNoCommitAndOvertakesNothing(t *testing.T) {
+	d := newDisk()
+	other := (nonce.ShardOf(signer, shards) + 1) % shards
+	if err := d.Pin(t.Context(), other, "a"); err != nil {
+		t.Fatal(err)
+	}
+	n, r := beside(t, d)
+	answer := func(op sent, at int64) {
+		op.back(&nonce.Result{Nonces: []int64{at}, Attempts: []int64{1}}, nonce.Answered)
+	}
+	first := n.send(allocate(signer))
+	answer(<-r.got, 0)
+	results(first) // the worker knows the way
+	own := d.nameIn(other)
+	began, open := d.holdCommit(own)
+	ps := n.send(allocate(own))
+	<-began
+	ps = append(ps, n.send(allocate(signer), allocate(signer))...)
+	if len(r.got) != 2 {
+		t.Fatalf("%d of 2 were sent during the commit", len(r.got))
+	}
+	ps = append(ps, n.send(parse(t, "status"), allocate(signer))...)
+	if len(r.got) != 2 {
+		t.Error("a request was sent before the one that came before it had left the worker")
+	}
+	answer(<-r.got, 1)
+	answer(<-r.got, 2)
+	open()
+	answer(<-r.got, 3)
+	if got := fmt.Sprint(results(ps)); got != "[0#1 1#1 2#1 next 0 floor 0 held 0 released 0 consumed 0 3#1]" {
+		t.Errorf("got %s", got)
 	}
 }
 

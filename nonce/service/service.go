@@ -288,8 +288,15 @@ func (s *Service) SubmitOf(path *nonce.Path, slot *nonce.Slot, q *nonce.Request,
 	case s.basic != nil:
 		s.basic.run(t)
 	case p.Held:
-		p.Queue.(*worker).push(t)
+		w := p.Queue.(*worker)
+		t.shard = s.shardOf(q.Signer)
+		if s.cfg.Router == nil || !w.forwardNow(t) {
+			t.move(queued)
+			w.push(t)
+		}
 	default:
+		t.shard = s.shardOf(q.Signer)
+		t.move(queued)
 		p.Queue.(*worker).callerRuns(t)
 	}
 }

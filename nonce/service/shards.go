@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"noncegate/lease"
@@ -12,6 +13,9 @@ import (
 type shard struct {
 	lease.Term
 	worker *worker
+
+	inside atomic.Int64 // its tasks that are at the worker: queued, in a batch or waiting
+	direct atomic.Pointer[direct]
 }
 
 // serving is the service as its table of shards sees it.

@@ -224,7 +224,7 @@ func (w *worker) groupDue(b *batch, open map[string]*group, begin func(*group)) 
 	look := func(name string) *group {
 		g := open[name]
 		if g == nil {
-			if w.parked[name] != nil || w.remote[name] != nil {
+			if w.parked[name] != nil || w.remote.get(name) != nil {
 				return nil
 			}
 			g = w.newGroup(name)

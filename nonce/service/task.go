@@ -16,6 +16,7 @@ import (
 type task struct {
 	req      *nonce.Request
 	res      *nonce.Result
+	shard    *shard // nil: it has not come to a worker
 	done     nonce.Completion
 	path     *nonce.Path // what came from another node and changes something has one
 	queuedAt time.Time
@@ -34,7 +35,8 @@ type task struct {
 type whereabouts uint8
 
 const (
-	queued    whereabouts = iota // in its worker's queue
+	submitted whereabouts = iota // on its way to its worker
+	queued                       // in its worker's queue
 	inBatch                      // the worker runs it
 	waiting                      // for a lock, or for what is under way at another node
 	forwarded                    // at another node
@@ -43,15 +45,24 @@ const (
 
 // String names the whereabouts.
 func (w whereabouts) String() string {
-	return [...]string{"queued", "in a batch", "waiting", "forwarded", "ended"}[w]
+	return [...]string{"submitted", "queued", "in a batch", "waiting", "forwarded", "ended"}[w]
+}
+
+// atWorker is 1 for a task that its worker has, 0 for others.
+func (w whereabouts) atWorker() int {
+	if w >= queued && w <= waiting {
+		return 1
+	}
+	return 0
 }
 
 // ways are the allowed moves: from each state to which others.
 var ways = [...][]whereabouts{
+	submitted: {queued, inBatch, forwarded, ended}, // in mode basic no worker has it
 	queued:    {inBatch, waiting, ended},
 	inBatch:   {waiting, forwarded, ended},
 	waiting:   {inBatch, ended},
-	forwarded: {inBatch, ended},
+	forwarded: {submitted, inBatch, ended},
 	ended:     nil,
 }
 
@@ -59,6 +70,9 @@ var ways = [...][]whereabouts{
 func (t *task) move(to whereabouts) {
 	if !slices.Contains(ways[t.where], to) && (t.where != to || to == ended) {
 		panic(fmt.Sprintf("nonce/service: a %s op that is %s is made %s", t.req.Kind, t.where, to))
+	}
+	if was, is := t.where.atWorker(), to.atWorker(); was != is && t.shard != nil {
+		t.shard.inside.Add(int64(is - was))
 	}
 	t.where = to
 }

@@ -32,12 +32,13 @@ type worker struct {
 	due          []nonce.DueEntry // that the store has listed and that were not looked at yet
 	tick         bool             // it is time to look at deadlines, and to forget who is idle
 
+	remote remoteSigners
+
 	batchMu    sync.Mutex // guards all below; held for a whole batch
 	memory     *memory
 	pace       pace
-	ended      int  // overdue holds, by the batch under way
-	more       bool // signers that are remembered have overdue holds that the last batch had no room for
-	remote     map[string]*remoteSigner
+	ended      int               // overdue holds, by the batch under way
+	more       bool              // signers that are remembered have overdue holds that the last batch had no room for
 	parked     map[string]*group // groups that wait for a lock, or rest, by signer
 	open       map[string]*group // the memory of group
 	rerouted   []*group          // groups that begin the next round at its first step again
@@ -61,7 +62,8 @@ func newWorker(s *Service, index int) *worker {
 		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(),
 		slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue((*task).principal),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
-		remote: make(map[string]*remoteSigner), parked: make(map[string]*group), open: make(map[string]*group),
+		remote: remoteSigners{all: make(map[string]*remoteSigner)},
+		parked: make(map[string]*group), open: make(map[string]*group),
 	}
 	w.laterTimer = stoppedTimer(w.signal)
 	w.pace = newPace(s.cfg.Workers, w.signal)
@@ -279,7 +281,7 @@ func (w *worker) failParked() {
 		delete(w.parked, name)
 		w.failGroup(g, nonce.ErrDraining)
 	}
-	for _, st := range w.remote {
+	for _, st := range w.remote.all {
 		back, _, _ := st.takeDone() // all that is under way has come back before Stop
 		for _, t := range back {
 			w.refuse(t, nonce.ErrDraining)
