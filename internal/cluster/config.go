@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 )
 
 // maxQueue is the most that Config.Queue may be: an id of the protocol has this
@@ -47,10 +45,6 @@ type Config struct {
 	// Timeout bounds the time from Forward to the end of an op. A node that says
 	// nothing for three quarters of it counts as lost. Default 5 s.
 	Timeout time.Duration
-	// BackoffMin and BackoffMax bound the pause between two attempts to reach a
-	// node. It doubles each time and is spread by half of itself to both sides.
-	// Defaults 50 ms and 700 ms, which keeps it below about a second.
-	BackoffMin, BackoffMax time.Duration
 	// NetDial opens the connections beneath, instead of a net.Dialer.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -70,8 +64,6 @@ func (c Config) complete() (Config, error) {
 		c.Refused = func(string) {}
 	}
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
-	c.BackoffMin = cmp.Or(c.BackoffMin, 50*time.Millisecond)
-	c.BackoffMax = cmp.Or(c.BackoffMax, 700*time.Millisecond)
 	switch {
 	case c.Queue < 0 || c.Queue > maxQueue:
 		return c, fmt.Errorf("cluster: Queue must be 1 to %d", maxQueue)
@@ -79,8 +71,6 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("cluster: MaxTotal (%d) is below MaxInflight (%d), or both below 1", c.MaxTotal, c.MaxInflight)
 	case c.Timeout < 100*time.Millisecond:
 		return c, errors.New("cluster: Timeout must be at least 100 ms")
-	case c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin:
-		return c, fmt.Errorf("cluster: BackoffMax (%v) is below BackoffMin (%v)", c.BackoffMax, c.BackoffMin)
 	}
 	return c, nil
 }
@@ -102,10 +92,4 @@ func (c *Config) database() string {
 		return ""
 	}
 	return c.Store()
-}
-
-func (c *Config) pace() *backoff.ExponentialBackOff {
-	return &backoff.ExponentialBackOff{
-		InitialInterval: c.BackoffMin, MaxInterval: c.BackoffMax, RandomizationFactor: 0.5, Multiplier: 2,
-	}
 }

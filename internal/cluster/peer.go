@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"noncegate/lease"
 	"noncegate/nonce"
 )
@@ -21,6 +23,8 @@ const (
 	// askedTime is how long a node that the registry does not hold for live is
 	// tried to be reached after somebody wanted to forward to it.
 	askedTime = 2 * time.Second
+	// maxPause bounds the pause between two attempts to reach a node, which is spread by half of itself.
+	maxPause = 700 * time.Millisecond
 )
 
 // peer is one other node. Its goroutine, keep, alone dials and gives back what a
@@ -125,7 +129,7 @@ func (p *peer) keep() {
 	case <-p.ctx.Done():
 		return
 	}
-	pace := p.r.cfg.pace()
+	pace := backoff.ExponentialBackOff{InitialInterval: 50 * time.Millisecond, MaxInterval: maxPause, RandomizationFactor: 0.5, Multiplier: 2}
 	for p.await() {
 		began := time.Now()
 		l, err := p.dial()
@@ -138,7 +142,7 @@ func (p *peer) keep() {
 		if p.lost(l, err); p.ctx.Err() != nil {
 			return
 		}
-		if l != nil && time.Since(began) > p.r.cfg.BackoffMax {
+		if l != nil && time.Since(began) > maxPause {
 			pace.Reset() // a link that dies at once is no better than none
 		}
 		p.pause(pace.NextBackOff())
