@@ -111,23 +111,13 @@ var peerGauges = []metrics.Named{
 
 func (a *app) peerValues() []float64 {
 	live, linked, unreachable, underWay := 0, 0, 0, 0
-	registered := map[string]bool{}
 	for _, n := range a.nodes() {
-		registered[n.Node] = n.Live
 		if n.Live {
 			live++
 		}
 	}
 	if a.router != nil {
-		for _, p := range a.router.Peers() {
-			underWay += p.UnderWay
-			switch {
-			case p.State == cluster.Up:
-				linked++
-			case p.State == cluster.Suspect && registered[p.Node]:
-				unreachable++
-			}
-		}
+		linked, unreachable, underWay = a.router.Figures()
 	}
 	return []float64{float64(live), float64(linked), float64(unreachable), float64(underWay)}
 }

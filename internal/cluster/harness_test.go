@@ -339,14 +339,27 @@ func (w *world) wantBack(want *asked, v nonce.Verdict, err error) {
 }
 
 // state is how the router sees a node.
-func (w *world) state(node string) State {
+func (w *world) state(node string) string {
 	synctest.Wait()
-	for _, p := range w.Peers() {
-		if p.Node == node {
-			return p.State
-		}
+	p := w.known()[node]
+	if p == nil {
+		return ""
 	}
-	return ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.leaving:
+		return "leaving"
+	case p.up:
+		return "up"
+	case !p.node.Live:
+		return "silent"
+	case p.suspect:
+		return "suspect"
+	case p.inflight.n > 0 || p.node.Mode == modeWorkerQueue:
+		return "dialling"
+	}
+	return "unlinked"
 }
 
 // logged is how often a word is in the log.

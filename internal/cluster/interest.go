@@ -76,7 +76,7 @@ func (r *Router) InterestChanged(read func() (all bool, signers []string)) {
 	if same {
 		return
 	}
-	for _, p := range r.table.Load().peers {
+	for _, p := range r.known() {
 		p.nudge()
 	}
 }
@@ -100,7 +100,7 @@ func (r *Router) Await(ctx context.Context) {
 		}
 		break
 	}
-	for _, p := range r.table.Load().peers {
+	for _, p := range r.known() {
 		p.mu.Lock()
 		if p.subs.have < seq && p.node.Live {
 			p.subs.gap = max(p.subs.gap, gapOpen)
@@ -111,7 +111,7 @@ func (r *Router) Await(ctx context.Context) {
 
 // awaited reports whether all who can be reached know the interest.
 func (r *Router) awaited(seq uint64) bool {
-	for _, p := range r.table.Load().peers {
+	for _, p := range r.known() {
 		p.mu.Lock()
 		waits := p.subs.have < seq && p.node.Live && !p.suspect && !p.leaving && !p.closed
 		p.mu.Unlock()

@@ -151,7 +151,7 @@ func TestAResultOfWhatWasNotSentIsNone(t *testing.T) {
 		w.forward(sent)
 		synctest.Wait() // hangs in its write
 		w.forward(queued)
-		p := w.table.Load().peers["a"]
+		p := w.known()["a"]
 		p.mu.Lock()
 		id := p.inflight.slots[p.inflight.slots[0].prev].id
 		p.mu.Unlock()

@@ -175,7 +175,6 @@ func (p *peer) linked(l *link) {
 	p.up, p.suspect, p.leaving = true, false, p.node.Left
 	p.mu.Unlock()
 	p.r.log.Info("linked to node", "node", p.id, "url", l.url)
-	p.r.rebuild()
 }
 
 // lost follows the end of a link, or a dial that failed with l == nil, and gives back
@@ -192,7 +191,6 @@ func (p *peer) lost(l *link, err error) {
 	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
 	back := p.drainLocked(err, restart)
 	p.mu.Unlock()
-	p.r.rebuild() // first: from here on nobody forwards to the node
 	switch {
 	case p.ctx.Err() != nil: // asked for
 	case wasUp && leaving:
@@ -242,53 +240,6 @@ func (p *peer) leftLocked(incarnation int64) {
 // markDraining is called when the node said, over l, that it drains.
 func (p *peer) markDraining(l *link) {
 	p.mu.Lock()
-	was := p.leaving
-	p.leftLocked(l.incarnation)
-	news := p.leaving != was
-	p.mu.Unlock()
-	if news {
-		p.r.rebuild()
-	}
-}
-
-// State is how this node sees another one: a label of metrics.
-type State string
-
-// The states of a peer.
-const (
-	Up       State = "up"       // there is a link
-	Dialling State = "dialling" // the first link is being opened; ops wait for it
-	Suspect  State = "suspect"  // the link was lost, or could not be opened, and is tried again
-	Leaving  State = "leaving"  // the node drains, or has left
-	Silent   State = "silent"   // the registry has heard nothing of the node for too long
-	Unlinked State = "unlinked" // no link is wanted
-)
-
-// Peer is a node as this one sees it.
-type Peer struct {
-	Node     string
-	URL      string
-	State    State
-	UnderWay int // ops
-}
-
-func (p *peer) snapshot() Peer {
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Peer{Node: p.id, URL: p.node.URL, UnderWay: p.inflight.n}
-	switch {
-	case p.leaving:
-		s.State = Leaving
-	case p.up:
-		s.State = Up
-	case !p.node.Live:
-		s.State = Silent
-	case p.suspect:
-		s.State = Suspect
-	case p.inflight.n > 0 || p.r.cfg.Forward && p.node.Mode == modeWorkerQueue:
-		s.State = Dialling
-	default:
-		s.State = Unlinked
-	}
-	return s
+	p.leftLocked(l.incarnation)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,7 +50,8 @@ type Router struct {
 	metrics *Metrics
 	links   atomic.Int64 // the number of the last link to any node
 
-	table atomic.Pointer[table]
+	// table is of peers, for whom takes no lock. It is never changed, only replaced.
+	table atomic.Pointer[map[string]*peer]
 
 	ctx     context.Context // ends at Stop
 	cancel  context.CancelCauseFunc
@@ -84,7 +84,7 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	r.interests.init()
 	r.door.init(&r.cfg)
 	m.inflight.Store(r.door.inflight)
-	r.table.Store(new(table))
+	r.rebuildLocked()
 	return r, nil
 }
 
@@ -148,7 +148,7 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 // Reaches reports whether ops can be sent to a node now, as far as is known: it is live, has
 // not begun to leave, and its link is not lost.
 func (r *Router) Reaches(node string) bool {
-	p := r.table.Load().peers[node]
+	p := r.known()[node]
 	return p != nil && r.cfg.Forward && p.reachable()
 }
 
@@ -173,7 +173,7 @@ func (r *Router) forward(node, url string, o op) error {
 	if !r.cfg.Forward || node == r.self {
 		return nonce.ErrPeerAway
 	}
-	p := r.table.Load().peers[node]
+	p := r.known()[node]
 	if p == nil {
 		if p = r.peerFor(node, url); p == nil {
 			return nonce.ErrPeerAway
@@ -226,25 +226,30 @@ func (r *Router) Stop(ctx context.Context) error {
 	}
 }
 
-// table is what Reaches and Forward look at. It is never changed, only replaced.
-type table struct{ peers map[string]*peer }
-
-// rebuildLocked makes the table follow what is known.
-func (r *Router) rebuildLocked() { r.table.Store(&table{peers: maps.Clone(r.peers)}) }
-
-// rebuild makes the table follow a change of a peer.
-func (r *Router) rebuild() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rebuildLocked()
+// rebuildLocked makes the table follow the peers.
+func (r *Router) rebuildLocked() {
+	now := maps.Clone(r.peers)
+	r.table.Store(&now)
 }
 
-// Peers is what is known of the other nodes, in the order of their ids.
-func (r *Router) Peers() []Peer {
-	peers := r.table.Load().peers
-	list := make([]Peer, 0, len(peers))
-	for _, id := range slices.Sorted(maps.Keys(peers)) {
-		list = append(list, peers[id].snapshot())
+func (r *Router) known() map[string]*peer { return *r.table.Load() }
+
+// Figures is to how many nodes a link is open, how many it was tried to reach in vain that are live by the
+// registry, and how many requests are under way at all.
+func (r *Router) Figures() (linked, unreachable, underWay int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.peers {
+		p.mu.Lock()
+		switch {
+		case p.leaving:
+		case p.up:
+			linked++
+		case p.suspect && p.node.Live && p.listed:
+			unreachable++
+		}
+		underWay += p.inflight.n
+		p.mu.Unlock()
 	}
-	return list
+	return linked, unreachable, underWay
 }

@@ -211,7 +211,7 @@ var steps = map[string]*stepDo{
 	"forwarding": quiet(1, func(s *story, a []string) { s.Router.cfg.Forward = a[0] == "on" }),
 	"give-up":    quiet(0, func(s *story, _ []string) { s.cancel() }),
 	"state": {1, func(s *story, a []string) string {
-		state := cmp.Or(string(s.state(a[0])), "unknown")
+		state := cmp.Or(s.state(a[0]), "unknown")
 		return a[0] + " is " + state + map[bool]string{true: ", and is reached"}[s.Reaches(a[0])]
 	}},
 	"dials": {0, func(s *story, _ []string) string {
