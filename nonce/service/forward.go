@@ -249,7 +249,9 @@ func (w *worker) hand(t *task, node, url string) (left bool, err error) {
 		r.all[name] = st
 		r.n.Add(1)
 	}
-	left = st.node == node && st.leave(t)
+	// What came back of the signer counts as at the worker before the signer is forgotten (collect).
+	past := t.where == submitted
+	left = st.node == node && !(past && t.shard.inside.Load() > 0) && st.leave(t)
 	r.mu.Unlock()
 	if !left {
 		return false, nil
@@ -292,7 +294,7 @@ func (sh *shard) goesTo(node, url string) {
 func (w *worker) forwardNow(t *task) bool {
 	sh := t.shard
 	d := sh.direct.Load()
-	if d == nil || sh.inside.Load() != 0 || sh.Mine() || !t.local() || t.reads() || w.svc.haltedBy() != nil {
+	if d == nil || sh.inside.Load() > 0 || sh.Mine() || !t.local() || t.reads() || w.svc.haltedBy() != nil {
 		return false
 	}
 	row := sh.Row()
