@@ -294,7 +294,6 @@ func (c *committer) notAccepted(sh *shard, parts []service.Part, wrote bool, err
 	}
 }
 
-// Overlay implements service.Committer.
 func (c *committer) Overlay(p service.Part) {
 	lg := c.of(p.Shard()).log
 	if lg == nil || lg.dirty[p.Signer()] == nil {
@@ -309,7 +308,6 @@ func (c *committer) Overlay(p service.Part) {
 	}
 }
 
-// Ready implements service.Committer.
 func (c *committer) Ready(of service.Shard) error {
 	if lg := c.of(of).log; lg != nil && !lg.settled() {
 		return errAway
@@ -317,7 +315,6 @@ func (c *committer) Ready(of service.Shard) error {
 	return nil
 }
 
-// Behind implements service.Committer.
 func (c *committer) Behind(sig service.Signer) bool {
 	lg := c.of(sig.Shard()).log
 	behind := lg != nil && lg.dirty[sig] != nil

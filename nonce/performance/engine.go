@@ -275,7 +275,6 @@ func (c *committer) serving() (all []*shard) {
 	return all
 }
 
-// Begin implements service.Committer.
 func (c *committer) Begin() {
 	c.checkStore()
 	if arrived := c.shipper.take(); arrived != nil {
@@ -295,14 +294,12 @@ func (c *committer) Tend() {
 	c.tendLogs()
 }
 
-// End implements service.Committer.
 func (c *committer) End() {
 	c.handRehearsed()
 	c.shipper.next()
 	c.countLogs()
 }
 
-// Due implements service.Committer.
 func (c *committer) Due() bool {
 	now := time.Now()
 	if c.shipper.isDue(now) || c.storeQuiet() {

@@ -16,10 +16,8 @@ type waiter struct {
 	done chan struct{}
 }
 
-// Done implements Completion.
 func (w *waiter) Done(*nonce.Result) nonce.Waker { close(w.done); return nil }
 
-// Gone implements Completion.
 func (w *waiter) Gone() bool { return w.ctx.Err() != nil }
 
 // Do runs a request and waits for its end: Reserve, Submit and Done in one, for programs

@@ -18,10 +18,9 @@ type shard struct {
 	direct atomic.Pointer[direct]
 }
 
-// serving is the service as its table of shards sees it.
+// serving is the service as its table of shards sees it: it implements lease.Server.
 type serving struct{ *Service }
 
-// Order implements lease.Server.
 func (s serving) Order(o lease.Order) {
 	if s.basic == nil {
 		s.shards[o.Shard.ID].worker.order(o)
@@ -30,24 +29,18 @@ func (s serving) Order(o lease.Order) {
 	}
 }
 
-// Now implements lease.Server.
 func (s serving) Now() int64 { return s.clock.now().Earliest }
 
-// Reaches implements lease.Server.
 func (s serving) Reaches(node string) bool { return s.cfg.Router == nil || s.cfg.Router.Reaches(node) }
 
-// Leaves implements lease.Server.
 func (s serving) Leaves(row *lease.Shard, since time.Time) bool { return s.leaves(row, since) }
 
-// Halted implements lease.Server.
 func (s serving) Halted() bool { return s.haltedBy() != nil }
 
-// Ask implements lease.Server.
 func (s serving) Ask(shard int, ask func(context.Context) error) error {
 	return s.shards[shard].worker.askStore(ask)
 }
 
-// Taken implements lease.Server.
 func (s serving) Taken(shard int, row *lease.Shard, anew bool) error {
 	sh := s.shards[shard]
 	w := sh.worker
@@ -60,19 +53,16 @@ func (s serving) Taken(shard int, row *lease.Shard, anew bool) error {
 	return nil
 }
 
-// Leave implements lease.Server.
 func (s serving) Leave(shard int) bool {
 	sh := s.shards[shard]
 	return sh.worker.engine.Leave(Shard{sh})
 }
 
-// Losing implements lease.Server.
 func (s serving) Losing(shard int) {
 	sh := s.shards[shard]
 	sh.worker.engine.Lost(Shard{sh})
 }
 
-// Lost implements lease.Server.
 func (s serving) Lost(shard int) {
 	if s.cfg.Chain == nil {
 		return
@@ -85,7 +75,6 @@ func (s serving) Lost(shard int) {
 	}
 }
 
-// WentBack implements lease.Server.
 func (s serving) WentBack(shard int, seen, row *lease.Shard) {
 	s.fig.WentBack()
 	s.log.Error("the store went back", "shard", shard, "seen_token", seen.Token, "token", row.Token)
@@ -95,13 +84,12 @@ func (s serving) WentBack(shard int, seen, row *lease.Shard) {
 	}
 }
 
-// observed is the store, which shows its clock with the shards.
+// observed is the store as lease.Store, which shows its clock with the shards.
 type observed struct {
 	nonce.Store
 	clock *clock
 }
 
-// Owners implements lease.Store.
 func (o observed) Owners(ctx context.Context) (lease.Owners, error) {
 	started := time.Now()
 	all, err := o.Store.Owners(ctx)
