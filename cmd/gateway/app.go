@@ -360,7 +360,8 @@ func (a *app) adminConfig(ready func() error) admin.Config {
 		Store: a.store, Service: a.service, Chains: a.chains, Engine: a.engine, NoEngine: a.errNoEngine, Redis: a.redis,
 		Rehearsal: a.cfg.EngineRehearsal, Nodes: a.nodes, NodeInfos: nodeInfos,
 		Version: buildVersion(), Mode: a.cfg.Mode, Console: a.cfg.Console, Pages: console.Handler(), Stats: a.perf.Stats,
-		Keys: keysOf(a.store), Settings: a.cfg.inForce, Trouble: a.trouble, ChainsOf: a.chainViews, Drain: func() { a.ends.Do(func() { close(a.ended) }) },
+		Keys: keysOf(a.store), Settings: a.cfg.inForce, Trouble: a.trouble, ChainsOf: a.chainViews,
+		Drain: func() { a.ends.Do(func() { close(a.ended) }) },
 	}
 }
 

@@ -73,7 +73,8 @@ func (a *app) trouble() (list []admin.Finding) {
 		if f.Stale() {
 			list = append(list, admin.Finding{
 				ID: "tls-stale", Severity: "fix", Page: "settings", What: "Files of TLS have changed to something that cannot be used",
-				Why: "What was read before is in force, until the next start.", Do: "Write a certificate and a key that belong together; the log says what is wrong.",
+				Why: "What was read before is in force, until the next start.",
+				Do:  "Write a certificate and a key that belong together; the log says what is wrong.",
 			})
 		}
 	}

@@ -122,7 +122,8 @@ type jobReleaseCmd struct {
 
 // Run implements the command.
 func (c *jobReleaseCmd) Run(ctx context.Context, p *program) error {
-	return c.begin(ctx, p, admin.JobOrder{Kind: "releaseUnknown", Principal: c.Principal, OlderThan: c.OlderThan.String(), Because: c.because()})
+	o := admin.JobOrder{Kind: "releaseUnknown", Principal: c.Principal, OlderThan: c.OlderThan.String(), Because: c.because()}
+	return c.begin(ctx, p, o)
 }
 
 // begin begins a job and says how to look at it.
@@ -194,7 +195,9 @@ type jobListCmd struct{ adminCmd }
 
 // Run implements the command.
 func (c *jobListCmd) Run(ctx context.Context, p *program) error {
-	_, err := tell(ctx, p, &c.adminCmd, admin.ListJobs, admin.None{}, func(w io.Writer, l *admin.JobList) error { return printJobs(w, l.Jobs) })
+	_, err := tell(ctx, p, &c.adminCmd, admin.ListJobs, admin.None{}, func(w io.Writer, l *admin.JobList) error {
+		return printJobs(w, l.Jobs)
+	})
 	return err
 }
 

@@ -183,7 +183,8 @@ func (a *Server) switchEngine(ctx context.Context, q SwitchOrder) (r SwitchRepor
 		return r, staleSwitch(from, goal)
 	}
 	r = SwitchReport{From: from, To: to}
-	r.foresee(q.Because, nil, string(from), string(to), fmt.Sprintf("the whole cluster goes from %s to %s, as generation %d", from, to, goal.Change+1))
+	r.foresee(q.Because, nil, string(from), string(to),
+		fmt.Sprintf("the whole cluster goes from %s to %s, as generation %d", from, to, goal.Change+1))
 	fast := to == performance.Performance
 	if fast {
 		facts, err := a.cfg.Redis.Check(ctx)

@@ -109,8 +109,9 @@ func (a *Server) ofNodes() (list []Finding) {
 	for _, n := range a.cfg.NodeInfos(a.cfg.Nodes()) {
 		if n.State == wire.NodeSilent && len(list) < mostFindings {
 			list = append(list, Finding{
-				ID: "node-silent-" + n.Node, Severity: look, Page: "nodes", Node: n.Node, What: "Node " + n.Node + " is silent since " + n.SeenAt.String(),
-				Why: "It has not said that it ends: it crashed, hangs, or does not reach the store.", Do: "Look at its log; its shards go to others.",
+				ID: "node-silent-" + n.Node, Severity: look, Page: "nodes", Node: n.Node,
+				What: "Node " + n.Node + " is silent since " + n.SeenAt.String(),
+				Why:  "It has not said that it ends: it crashed, hangs, or does not reach the store.", Do: "Look at its log; its shards go to others.",
 			})
 		}
 	}
@@ -122,7 +123,8 @@ func ofChains(chains []ChainView) (list []Finding) {
 		for _, n := range c.Nodes {
 			f := Finding{
 				ID: "chain-node-" + c.Chain + "-" + n.Name, Severity: look, Page: "nodes",
-				Why: "With no node up holds wait for the chain's word, and new signers are refused.", Do: "Look at the node, or take it out of --chain.",
+				Why: "With no node up holds wait for the chain's word, and new signers are refused.",
+				Do:  "Look at the node, or take it out of --chain.",
 			}
 			switch {
 			case !n.Up:
@@ -149,8 +151,9 @@ func (a *Server) ofKeys(ctx context.Context) (list []Finding) {
 	for _, k := range all.Keys {
 		if k.Ended(all.Now) == nil && !k.Expires.IsZero() && k.Expires.Sub(all.Now) < keyEnds && len(list) < mostFindings {
 			list = append(list, Finding{
-				ID: "key-ends-" + k.ID, Severity: look, Page: "keys", What: fmt.Sprintf("The API key %s of %s ends at %s", k.ID, k.Principal, wire.Time(k.Expires)),
-				Why: "Its connections are closed then.", Do: "Make a second key, give it to the clients, revoke this one.",
+				ID: "key-ends-" + k.ID, Severity: look, Page: "keys",
+				What: fmt.Sprintf("The API key %s of %s ends at %s", k.ID, k.Principal, wire.Time(k.Expires)),
+				Why:  "Its connections are closed then.", Do: "Make a second key, give it to the clients, revoke this one.",
 			})
 		}
 	}
@@ -215,9 +218,10 @@ func ofUnknown(f *nonce.SignerFigures) (Finding, bool) {
 	old := !f.OldestHold.IsZero() && time.Since(f.OldestHold) > oldUnknown
 	return Finding{
 		ID: "unknown-" + f.Signer, Severity: look,
-		What: fmt.Sprintf("%s has %d holds of which nobody has said whether they were used, one since %s", f.Signer, f.Unknown, wire.Time(f.OldestHold)),
-		Why:  "Their nonces are not handed out again, and what was not sent is a gap to be.",
-		Do:   "Find out whether they were sent: consume those that were, release the others.",
+		What: fmt.Sprintf("%s has %d holds of which nobody has said whether they were used, one since %s",
+			f.Signer, f.Unknown, wire.Time(f.OldestHold)),
+		Why: "Their nonces are not handed out again, and what was not sent is a gap to be.",
+		Do:  "Find out whether they were sent: consume those that were, release the others.",
 	}, old
 }
 
@@ -225,6 +229,7 @@ func ofReleased(f *nonce.SignerFigures) (Finding, bool) {
 	return Finding{
 		ID: "released-" + f.Signer, Severity: look,
 		What: fmt.Sprintf("%s has %d released nonces below others, from %d on, that nobody takes", f.Signer, f.Released, f.LowestReleased),
-		Why:  "Transactions above them wait until a client allocates them and sends.", Do: "Have a client of the signer send, or send something with them.",
+		Why:  "Transactions above them wait until a client allocates them and sends.",
+		Do:   "Have a client of the signer send, or send something with them.",
 	}, f.Released > 0
 }

@@ -216,7 +216,8 @@ func (a *Server) itemsOf(ctx context.Context, by caller, q JobOrder) (items []it
 		}
 		for i, f := range q.Floors {
 			if _, bad := nonce.ParseSigner(f.Signer); bad != nil || f.Floor < 0 {
-				return nil, "", &badQuestion{why: fmt.Sprintf("floors[%d]: %.130q with %d is no signer with a floor of 0 or higher", i, f.Signer, f.Floor)}
+				why := fmt.Sprintf("floors[%d]: %.130q with %d is no signer with a floor of 0 or higher", i, f.Signer, f.Floor)
+				return nil, "", &badQuestion{why: why}
 			}
 			items = append(items, item{signer: f.Signer, nonce: f.Floor})
 		}

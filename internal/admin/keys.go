@@ -174,7 +174,8 @@ func (a *Server) revokeKey(ctx context.Context, q RevokeOrder) (r RevokedKey, er
 		return r, &badQuestion{fmt.Sprintf("conflict: the API key %s was revoked at %s", q.ID, was.RevokedAt), http.StatusConflict}
 	}
 	r.foresee(q.Because, &Before{Key: &was}, was.State, "revoked",
-		fmt.Sprintf("the API key %s of %s, which is %s, is not good any more, and the connections that it let in are closed", q.ID, was.Principal, was.State))
+		fmt.Sprintf("the API key %s of %s, which is %s, is not good any more, and the connections that it let in are closed",
+			q.ID, was.Principal, was.State))
 	if q.DryRun {
 		return r, nil
 	}

@@ -340,7 +340,8 @@ func (a *Server) drainNode(_ context.Context, q DrainOrder) (d DrainedNode, err 
 		}
 	}
 	d.Node = q.Node
-	would := "node " + q.Node + " takes no new connection, gives its shards to " + strconv.Itoa(heirs) + " other live nodes, and its process ends"
+	would := "node " + q.Node + " takes no new connection, gives its shards to " + strconv.Itoa(heirs) +
+		" other live nodes, and its process ends"
 	if heirs == 0 {
 		would = "node " + q.Node + " answers what it has taken, and its process ends; no other node is live that could serve its signers"
 	}

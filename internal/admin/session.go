@@ -68,8 +68,8 @@ func (p *passes) make(by caller, begun time.Time, lasts time.Duration) (text str
 	}
 	switch {
 	case same >= maxPassesEach:
-		return "", made, &badQuestion{fmt.Sprintf("this credential has %d %s, which is the most; end one, or wait until one has ended", same, p.what),
-			http.StatusTooManyRequests}
+		why := fmt.Sprintf("this credential has %d %s, which is the most; end one, or wait until one has ended", same, p.what)
+		return "", made, &badQuestion{why, http.StatusTooManyRequests}
 	case len(p.of) >= maxPasses:
 		return "", made, &badQuestion{fmt.Sprintf("this node has %d %s, which is the most; try again in a minute", maxPasses, p.what),
 			http.StatusTooManyRequests}

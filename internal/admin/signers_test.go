@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"noncegate/nonce"
@@ -28,6 +29,34 @@ func (s *figuresStore) Signers(_ context.Context, q nonce.SignersQuery) (out []n
 		}
 	}
 	return out, nil
+}
+
+// With a prefix only names with it are listed, in both parts of a list of gaps, whatever stands before and behind them.
+func TestAListByAPrefixHasAllNamesWithItAndNoOther(t *testing.T) {
+	gap := nonce.Watch{Kind: nonce.WatchGap}
+	a := New(Config{Service: new(service.Service), Store: &figuresStore{signers: []nonce.SignerFigures{
+		{Signer: "a"}, {Signer: "eip155:10:0xab", Watch: gap}, {Signer: "eip155:1:0x00", Released: 1}, {Signer: "eip155:1:0xab", Watch: gap}, {Signer: "eip155:1:0xac", Released: 1},
+		{Signer: "eip155:1:0xad", Watch: gap}, {Signer: "z", Released: 1},
+	}}})
+	for prefix, want := range map[string]string{
+		"eip155:1:": "eip155:1:0xab eip155:1:0xad eip155:1:0x00 eip155:1:0xac", "eip155:1:0xA": "eip155:1:0xab eip155:1:0xad eip155:1:0xac",
+		"eip155:10": "eip155:10:0xab", "z": "z", "!": "", "zz": "", "eip155:1:0xab": "eip155:1:0xab",
+	} {
+		page, err := a.listSigners(t.Context(), SignersQuestion{Filter: filterGap, Prefix: prefix})
+		expect.Must(t, err)
+		var got []string
+		for _, s := range page.Signers {
+			got = append(got, s.Signer)
+		}
+		if strings.Join(got, " ") != want || page.Next != "" {
+			t.Errorf("%q: %q, more behind %q", prefix, got, page.Next)
+		}
+	}
+	for _, prefix := range []string{"a b", strings.Repeat("x", 129)} {
+		if _, err := a.listSigners(t.Context(), SignersQuestion{Prefix: prefix}); err == nil || !strings.HasPrefix(err.Error(), "prefix: must be") {
+			t.Errorf("%.20q: %v", prefix, err)
+		}
+	}
 }
 
 // A list of gaps has two parts, each in the order of the names. Whatever the size of a page is, and
