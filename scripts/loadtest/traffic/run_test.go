@@ -119,8 +119,12 @@ func TestResultsAndRefusalsAreCountedApart(t *testing.T) {
 
 func TestWhatHasNoRoomInAnOpenLoopIsUnsentAndWhatHasNoAnswerFailed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
+	var measured atomic.Bool // until then it is answered
 	var got atomic.Int64
-	url := serve(t, func(*conn, int, []byte) error {
+	url := serve(t, func(c *conn, _ int, message []byte) error {
+		if !measured.Load() {
+			return c.reply(okay(t, message))
+		}
 		if got.Add(1) == windowRequests {
 			cancel()
 		}
@@ -128,6 +132,7 @@ func TestWhatHasNoRoomInAnOpenLoopIsUnsentAndWhatHasNoAnswerFailed(t *testing.T)
 	})
 	l := endless(url)
 	l.Connections, l.Inflight, l.Rate, l.grace = 1, 1, 2000, 50*time.Millisecond
+	l.BeginMeasure = func() { measured.Store(true) }
 	r, err := l.Run(ctx)
 	if err != nil || got.Load() != windowRequests || r.Failed > windowRequests || r.Failed == 0 || r.Lost[errNoAnswer.Error()] != 1 {
 		t.Errorf("%v, %d left unanswered, %+v; want the bound of %d, and no answer", err, got.Load(), r, windowRequests)

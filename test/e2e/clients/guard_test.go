@@ -24,7 +24,7 @@ const keptGuard = `{"key":"payout","keep":true,"intervalMs":60000}`
 // refuses is still asked for at the owner, if it may be known there.
 func TestAGuardedCallIsForwardedAndGuardedOnce(t *testing.T) {
 	t.Parallel()
-	f := e2e.ServeEach(t, "a b", "--redis="+e2e.StartRedis(t).URL())
+	f := e2e.ServeEach(t, "a b", "--lease-ttl=10s", "--redis="+e2e.StartRedis(t).URL())
 	conns := f.ConnectEach()
 	owner := e2e.Owners(conns["a"], e2e.Signers("s", 12))
 	signer := e2e.OwnedBy(owner, "a")[0]

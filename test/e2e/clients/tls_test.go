@@ -145,7 +145,7 @@ func TestClientsComeInByKeyOrCertificateOverTLS(t *testing.T) {
 		{"with a certificate of somebody without rights", account, []string{"--cert", stranger, "--cert-key", strangersKey}, e2e.ExitFailure, ""},
 		{"without its key", account, []string{"--cert", mine}, e2e.ExitUsage, "gateway: --cert needs --cert-key beside it\n"},
 	} {
-		o := e2e.Run(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=5s", "nonce_allocate", `{"signer":"` + tt.signer + `"}`}, tt.show...)...)
+		o := e2e.Run(t, append([]string{"call", "--url", url, "--ca", caFile, "--timeout=45s", "nonce_allocate", `{"signer":"` + tt.signer + `"}`}, tt.show...)...)
 		if said := o.Stdout + o.Stderr; o.Code != tt.code || !strings.Contains(said, tt.says) || o.Code != e2e.ExitOK && strings.Contains(said, `"nonce"`) {
 			t.Errorf("%s: exit %d, %s", tt.who, o.Code, said)
 		}
@@ -157,8 +157,8 @@ func TestNodesReachEachOtherOverTLS(t *testing.T) {
 	ca := tlstest.New(t, "ca")
 	cert, key := ca.Write(tlstest.Leaf{Client: true})
 	caFile := ca.WriteCA()
-	f := e2e.ServeEach(t, "a b", "--tls-cert="+cert, "--tls-key="+key, "--node-ca="+caFile, "--node-secret=0123456789abcdef",
-		"--tls-client-ca="+caFile, "--tls-client-auth=require")
+	f := e2e.ServeEach(t, "a b", "--lease-ttl=10s", "--tls-cert="+cert, "--tls-key="+key, "--node-ca="+caFile,
+		"--node-secret=0123456789abcdef", "--tls-client-ca="+caFile, "--tls-client-auth=require")
 	reached := make(map[string]*client.Client)
 	for name, p := range f.Nodes {
 		c, err := client.Dial(t.Context(), p.URL, client.Config{TLS: ca.Client(tlstest.Leaf{Client: true})})

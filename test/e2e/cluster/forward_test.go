@@ -71,7 +71,7 @@ func TestLongARequestAtAnyNodeIsServedByTheOneThatOwnsItsSigner(t *testing.T) {
 // before it was given, so every answer is right only if all before it were done, in order.
 func TestOrderIsKeptAcrossNodesAlsoWhileTheOwnerDrains(t *testing.T) {
 	t.Parallel()
-	f := e2e.ServeEach(t, "a b c")
+	f := e2e.ServeEach(t, "a b c", "--lease-ttl=10s")
 	c := f.Nodes["a"].Connect()
 	far := e2e.OwnedBy(e2e.Owners(c, e2e.Signers("signer", 12)), "b")
 	if len(far) == 0 {
