@@ -156,9 +156,6 @@ func (s *signer) Owned(owned bool) {
 	if s.owned.Swap(owned) == owned || !owned {
 		return
 	}
-	if !s.kept.Load() {
-		s.t.keep(s)
-	}
 	// Others may have written since this node owned it, and not all of what blocks said
 	// was heard.
 	s.mu.Lock()
@@ -166,6 +163,9 @@ func (s *signer) Owned(owned bool) {
 	s.gap, s.gapTold, s.trouble, s.untold = nil, false, nonce.Watch{}, false // found for LookAt: it has to be told now
 	s.publishLocked()
 	s.mu.Unlock()
+	if !s.kept.Load() {
+		s.t.keep(s)
+	}
 	s.t.watch(s)
 }
 

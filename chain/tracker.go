@@ -135,11 +135,11 @@ func (t *Tracker) signer(name, account string) *signer {
 func (t *Tracker) keep(s *signer) bool {
 	t.mu.Lock()
 	t.enterLocked(s)
-	if s.kept.Load() || s.began.Load() == 0 {
-		t.askLocked(s)
-	}
 	t.mu.Unlock()
-	s.mustCount()
+	s.mustCount() // before the nodes are asked, whose answer has the count asked for
+	if s.kept.Load() || s.began.Load() == 0 {
+		t.askStart(s)
+	}
 	return s.kept.Load()
 }
 
