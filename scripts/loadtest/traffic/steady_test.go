@@ -17,10 +17,7 @@ import (
 )
 
 func steady(urls ...string) Steady {
-	return Steady{
-		URLs: urls, Clients: 3, Rate: 100, Patience: patience, MaxWaiting: 1000,
-		Signers: Signers{Count: 5},
-	}
+	return Steady{URLs: urls, Clients: 3, Rate: 100, Patience: patience, MaxWaiting: 1000, Signers: Signers{Count: 5}}
 }
 
 func startSteady(t *testing.T, s Steady) *SteadyLoad {
