@@ -11,7 +11,12 @@ export type Kind =
   | 'unknown' // an act was sent, and it is not known what became of it
 
 export class Failure extends Error {
-  constructor(readonly kind: Kind, message: string, readonly status = 0, readonly body: Record<string, unknown> = {}) {
+  constructor(
+    readonly kind: Kind,
+    message: string,
+    readonly status = 0,
+    readonly body: Record<string, unknown> = {},
+  ) {
     super(message)
   }
 }
@@ -29,9 +34,12 @@ const key = 'noncegate.session'
 const waitMs = 30_000
 
 let token = sessionStorage.getItem(key) ?? ''
+/** Whether this tab has a session; without one it sees what the gateway shows to those who have no key. */
+export const hasSession = signal(token !== '')
 
 function keep(t: string): void {
   token = t
+  hasSession.value = t !== ''
   if (t) sessionStorage.setItem(key, t)
   else sessionStorage.removeItem(key)
 }
@@ -45,7 +53,12 @@ async function send<T>(method: 'GET' | 'POST', path: string, body: object | unde
   try {
     const limit = AbortSignal.timeout(waitMs)
     res = await fetch(`/admin/v1/${path}`, {
-      method, headers, body: body ? JSON.stringify(body) : null, cache: 'no-store', credentials: 'omit', redirect: 'error',
+      method,
+      headers,
+      body: body ? JSON.stringify(body) : null,
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     })
     text = await res.text()
@@ -132,19 +145,19 @@ async function login(body: object, bearer: string, invalid: string): Promise<voi
   }
 }
 
-/** logout ends the session at the gateway too. */
+/** logout ends the session at the gateway too, and shows where to log in. */
 export async function logout(): Promise<void> {
   const was = token
   keep('')
   me.value = undefined
-  notice.value = 'You are logged out.'
+  notice.value = was ? 'You are logged out.' : ''
   phase.value = 'login'
   if (!was) return
   try {
     await send('POST', 'session/end', {}, undefined, was)
   } catch (e) {
     if ((e as Failure).kind !== 'ended')
-      notice.value = `This page has forgotten the session, and the gateway was not told (${(e as Failure).message}): it ends there within 15 minutes.`
+      notice.value = `The gateway was not told (${(e as Failure).message}): the session ends there within 15 minutes.`
   }
 }
 
@@ -158,6 +171,8 @@ export function whyNot(right: string, signer?: string): string {
   if (m.console === 'read') return 'This gateway runs with --console read: look only.'
   if (!m.acts) return m.why || 'Your credential names nobody: an act needs a principal.'
   if (m.all) return ''
-  const ok = (m.rights ?? []).some((r) => r.rights.includes(right) && [r.signers].flat().some((p) => signer === undefined ? p === '*' : covers(p, signer)))
+  const ok = (m.rights ?? []).some(
+    (r) => r.rights.includes(right) && (signer === undefined ? r.signers === '*' : covers(r.signers, signer)),
+  )
   return ok ? '' : `Needs the right ${right} on ${signer === undefined ? 'all signers' : 'this signer'}.`
 }

@@ -28,10 +28,10 @@ export interface Act {
   body(inputs: Inputs): object
   about?: string
   inputs?: Input[]
+  /** What is wrong with what was filled in, before the gateway is asked; '' if nothing is. */
+  wrong?(inputs: Inputs): string
   /** What has to be typed before it is done. */
   typed?: string
-  /** It has no dry run. */
-  blind?: boolean
   /** Says what came of it. */
   said?(answer: Record<string, unknown>): string
   /** Shown once, such as a new key. */
@@ -62,21 +62,30 @@ export function openAct(act: Act): void {
   if (!act.inputs?.some((i) => i.kind !== 'check')) void look(act)
 }
 
-const complete = (act: Act): boolean => (act.inputs ?? []).every((i) => i.optional || i.kind === 'check' || i.kind === 'choice' || inputs.value[i.name]!.trim() !== '')
+const complete = (act: Act): boolean =>
+  (act.inputs ?? []).every((i) => i.optional || i.kind === 'check' || i.kind === 'choice' || inputs.value[i.name]!.trim() !== '')
 
 /** look has the gateway say what the act would change. */
 async function look(act: Act): Promise<void> {
-  if (act.blind) return void (step.value = { at: 'looked', would: act.about ?? '', before: {} })
+  const wrong = act.wrong?.(inputs.value)
+  if (wrong) {
+    note.value = wrong
+    return void (step.value = { at: 'form' })
+  }
   step.value = { at: 'looking' }
   try {
-    const said = await post<{ wouldDo?: string; before?: Record<string, object> }>(act.path, { ...act.body(inputs.value), dryRun: true, ...because() })
+    const said = await post<{ wouldDo?: string; before?: Record<string, object> }>(act.path, {
+      ...act.body(inputs.value),
+      dryRun: true,
+      ...because(),
+    })
     if (open.value === act) step.value = { at: 'looked', would: said.wouldDo ?? 'It would be done.', before: said.before ?? {} }
   } catch (e) {
     if (open.value === act) await failed(act, e as Failure, false)
   }
 }
 
-const because = () => reason.value.trim() ? { reason: reason.value.trim() } : {}
+const because = () => (reason.value.trim() ? { reason: reason.value.trim() } : {})
 
 /** run does it. */
 async function run(act: Act): Promise<void> {
@@ -99,8 +108,9 @@ async function failed(act: Act, f: Failure, tried: boolean): Promise<void> {
   }
   if (f.kind === 'unknown') {
     step.value = {
-      at: 'end', how: 'Unknown',
-      text: `It is not known whether this was done (${f.message}): it may have happened, or happen yet. Look at the page before you try again.`,
+      at: 'end',
+      how: 'Unknown',
+      text: `It is not known whether this was done (${f.message}): it may have happened. Look at the page before you try again.`,
     }
     return void act.again?.()
   }
@@ -114,7 +124,11 @@ async function failed(act: Act, f: Failure, tried: boolean): Promise<void> {
   try {
     now = await act.again()
   } catch (e) {
-    return void (step.value = { at: 'end', how: 'Not done', text: `${refusal(f)} What is so now could not be read (${(e as Failure).message}).` })
+    return void (step.value = {
+      at: 'end',
+      how: 'Not done',
+      text: `${refusal(f)} What is so now could not be read (${(e as Failure).message}).`,
+    })
   }
   if (open.value !== act) return
   if (!now || !tried) return void (step.value = { at: 'end', how: 'Not done', text: refusal(f) })
@@ -151,9 +165,13 @@ function Dialog() {
     box.current!.showModal()
     return () => (opener?.isConnected ? opener : document.querySelector('h1'))?.focus()
   }, [])
-  const act = open.value!, s = step.value
-  const missing = !reason.value.trim() ? 'Write a reason first; it goes into the audit.'
-    : act.typed && typed.value !== act.typed ? `Type ${act.typed} first.` : ''
+  const act = open.value!,
+    s = step.value
+  const missing = !reason.value.trim()
+    ? 'Write a reason first; it goes into the audit.'
+    : act.typed && typed.value !== act.typed
+      ? `Type ${act.typed} first.`
+      : ''
   useEffect(() => {
     if (s.at === 'end') box.current?.querySelector<HTMLElement>('[data-close]')?.focus()
     if (s.at === 'looked') box.current?.querySelector<HTMLElement>('[data-reason]')?.focus()
@@ -161,7 +179,7 @@ function Dialog() {
   const submit = (e: Event) => {
     e.preventDefault()
     if (s.at === 'looked' && !missing) void run(act)
-    else if (s.at === 'form' && complete(act)) void (note.value = '', look(act))
+    else if (s.at === 'form' && complete(act)) void ((note.value = ''), look(act))
   }
   return (
     <dialog ref={box} aria-labelledby="act-name" onClose={close}>
@@ -173,28 +191,84 @@ function Dialog() {
           {note.value && <p class="note">{note.value}</p>}
           {s.at === 'looking' && <p class="muted">Asking what would change …</p>}
           {s.at === 'doing' && <p class="muted">Under way …</p>}
-          {s.at === 'looked' && s.would && <p class="would"><strong>What will change: </strong>{s.would}</p>}
+          {s.at === 'looked' && (
+            <p class="would">
+              <strong>What will change: </strong>
+              {s.would}
+            </p>
+          )}
           {s.at === 'looked' && <Before of={s.before} />}
-          {s.at === 'end' && <p class={`end ${s.how.replace(' ', '')}`}><strong>{s.how}. </strong>{s.text}</p>}
+          {s.at === 'end' && (
+            <p class={`end ${s.how.replace(' ', '')}`}>
+              <strong>{s.how}. </strong>
+              {s.text}
+            </p>
+          )}
         </div>
-        {s.at === 'end' && s.secret && <p><code class="secret" tabIndex={0}>{s.secret}</code></p>}
-        {(s.at === 'looked' || s.at === 'doing') && <>
-          <Field label="Reason" hint="For the audit, 256 bytes at most.">
-            {(id, hint) => <input id={id} aria-describedby={hint} data-reason required autocomplete="off" value={reason.value} disabled={s.at === 'doing'}
-              onInput={(e) => (reason.value = e.currentTarget.value)} />}
-          </Field>
-          {act.typed && <Field label={`Type ${act.typed} to confirm`}>
-            {(id) => <input id={id} class="mono" autocomplete="off" spellcheck={false} value={typed.value} disabled={s.at === 'doing'}
-              onInput={(e) => (typed.value = e.currentTarget.value)} />}
-          </Field>}
-        </>}
+        {s.at === 'end' && s.secret && (
+          <p>
+            <code class="secret" tabIndex={0}>
+              {s.secret}
+            </code>
+          </p>
+        )}
+        {(s.at === 'looked' || s.at === 'doing') && (
+          <>
+            <Field label="Reason" hint="For the audit, 256 bytes at most.">
+              {(id, hint) => (
+                <input
+                  id={id}
+                  aria-describedby={hint}
+                  data-reason
+                  required
+                  autocomplete="off"
+                  value={reason.value}
+                  disabled={s.at === 'doing'}
+                  onInput={(e) => (reason.value = e.currentTarget.value)}
+                />
+              )}
+            </Field>
+            {act.typed && (
+              <Field label={`Type ${act.typed} to confirm`}>
+                {(id) => (
+                  <input
+                    id={id}
+                    class="mono"
+                    autocomplete="off"
+                    spellcheck={false}
+                    value={typed.value}
+                    disabled={s.at === 'doing'}
+                    onInput={(e) => (typed.value = e.currentTarget.value)}
+                  />
+                )}
+              </Field>
+            )}
+          </>
+        )}
         <div class="acts">
-          {s.at === 'form' || s.at === 'looking'
-            ? <button type="submit" aria-disabled={!complete(act) || s.at === 'looking' ? 'true' : undefined}>See what would change</button> : null}
-          {(s.at === 'looked' || s.at === 'doing') &&
-            <button type="submit" class="act" aria-disabled={missing || s.at === 'doing' ? 'true' : undefined} aria-describedby={missing ? 'act-missing' : undefined}>{act.name}</button>}
-          <button type="button" data-close onClick={() => box.current!.close()}>{s.at === 'end' ? 'Close' : s.at === 'doing' ? 'Close; it goes on' : 'Cancel'}</button>
-          {s.at === 'looked' && missing && <span class="muted" id="act-missing">{missing}</span>}
+          {s.at === 'form' || s.at === 'looking' ? (
+            <button type="submit" aria-disabled={!complete(act) || s.at === 'looking' ? 'true' : undefined}>
+              See what would change
+            </button>
+          ) : null}
+          {(s.at === 'looked' || s.at === 'doing') && (
+            <button
+              type="submit"
+              class="act"
+              aria-disabled={missing || s.at === 'doing' ? 'true' : undefined}
+              aria-describedby={missing ? 'act-missing' : undefined}
+            >
+              {act.name}
+            </button>
+          )}
+          <button type="button" data-close onClick={() => box.current!.close()}>
+            {s.at === 'end' ? 'Close' : s.at === 'doing' ? 'Close; it goes on' : 'Cancel'}
+          </button>
+          {s.at === 'looked' && missing && (
+            <span class="muted" id="act-missing">
+              {missing}
+            </span>
+          )}
         </div>
       </form>
     </dialog>
@@ -208,21 +282,61 @@ function One({ input: i, locked }: { input: Input; locked: boolean }) {
   }
   const value = inputs.value[i.name] ?? ''
   if (i.kind === 'check')
-    return <p class="field"><label><input type="checkbox" checked={value === 'true'} disabled={locked} onChange={(e) => set(e.currentTarget.checked ? 'true' : '')} /> {i.label}</label></p>
+    return (
+      <p class="field">
+        <label>
+          <input
+            type="checkbox"
+            checked={value === 'true'}
+            disabled={locked}
+            onChange={(e) => set(e.currentTarget.checked ? 'true' : '')}
+          />{' '}
+          {i.label}
+        </label>
+      </p>
+    )
   const props = { value, disabled: locked, onInput: (e: { currentTarget: { value: string } }) => set(e.currentTarget.value) }
   return (
     <Field label={i.label} hint={i.hint}>
-      {(id, hint) => i.kind === 'choice'
-        ? <select id={id} aria-describedby={hint} {...props}>{i.choices!.map((c) => <option value={c}>{c || '–'}</option>)}</select>
-        : i.kind === 'area' ? <textarea id={id} aria-describedby={hint} rows={6} class="mono" spellcheck={false} {...props} />
-        : <input id={id} aria-describedby={hint} class="mono" autocomplete="off" spellcheck={false} inputMode={i.kind === 'number' ? 'numeric' : 'text'} {...props} />}
+      {(id, hint) =>
+        i.kind === 'choice' ? (
+          <select id={id} aria-describedby={hint} {...props}>
+            {i.choices!.map((c) => (
+              <option value={c}>{c || '–'}</option>
+            ))}
+          </select>
+        ) : i.kind === 'area' ? (
+          <textarea id={id} aria-describedby={hint} rows={6} class="mono" spellcheck={false} {...props} />
+        ) : (
+          <input
+            id={id}
+            aria-describedby={hint}
+            class="mono"
+            autocomplete="off"
+            spellcheck={false}
+            inputMode={i.kind === 'number' ? 'numeric' : 'text'}
+            {...props}
+          />
+        )
+      }
     </Field>
   )
 }
 
 /** Before is how it is now: what the gateway says of the nonce, the signer, the shard or the key. */
 function Before({ of }: { of: Record<string, object> }) {
-  const facts = Object.values(of).flatMap((o) => Object.entries(o ?? {})).filter(([, v]) => v !== '' && v !== false && typeof v !== 'object')
+  const facts = Object.values(of)
+    .flatMap((o) => Object.entries(o ?? {}))
+    .filter(([, v]) => v !== '' && v !== false && typeof v !== 'object')
   if (!facts.length) return null
-  return <dl class="facts">{facts.map(([k, v]) => <div><dt>{k}</dt><dd class="mono">{String(v)}</dd></div>)}</dl>
+  return (
+    <dl class="facts">
+      {facts.map(([k, v]) => (
+        <div>
+          <dt>{k}</dt>
+          <dd class="mono">{String(v)}</dd>
+        </div>
+      ))}
+    </dl>
+  )
 }

@@ -22,7 +22,12 @@ export interface Feed<T> {
   refresh(): Promise<void>
 }
 
-interface Running { feed: Feed<unknown>; since: number; stop(): void; wake(): void }
+interface Running {
+  feed: Feed<unknown>
+  since: number
+  stop(): void
+  wake(): void
+}
 
 /** The feeds of the page that is shown. */
 export const running = signal<readonly Running[]>([])
@@ -43,7 +48,7 @@ function start<T>(ask: (signal: AbortSignal) => Promise<T>, pause: number): Feed
   async function refresh(): Promise<void> {
     clearTimeout(timer)
     under?.abort()
-    const mine = under = new AbortController()
+    const mine = (under = new AbortController())
     try {
       const data = await ask(mine.signal)
       if (mine.signal.aborted) return

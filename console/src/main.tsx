@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals'
 import { render, type FunctionComponent } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import { begin, loginBy, logout, me, notice, phase } from './api.js'
+import { begin, hasSession, loginBy, logout, me, notice, phase } from './api.js'
 import { DialogHost } from './dialog.js'
 import { clock, oldMs, running } from './feed.js'
 import { clockTime, span } from './format.js'
@@ -34,22 +34,41 @@ const place = signal(location.hash)
 addEventListener('hashchange', () => (place.value = location.hash))
 
 function App() {
-  if (phase.value === 'starting') return <main><p class="muted">Asking the gateway who you are …</p></main>
+  if (phase.value === 'starting')
+    return (
+      <main>
+        <p class="muted">Asking the gateway who you are …</p>
+      </main>
+    )
   if (phase.value !== 'in') return <Login />
   const [, path = '', search = ''] = /^#\/([^?]*)\??(.*)$/.exec(place.value) ?? []
   const Shown = path === 'signer' ? SignerPage : pages.find(([p]) => p === path)?.[2]
   return (
     <>
       <header>
-        <button type="button" class="skip" onClick={() => document.querySelector('h1')?.focus()}>Skip to the page</button>
+        <button type="button" class="skip" onClick={() => document.querySelector('h1')?.focus()}>
+          Skip to the page
+        </button>
         <strong>Noncegate</strong>
-        <span class="muted">{me.value?.node} {me.value?.version}</span>
+        <span class="muted">
+          {me.value?.node} {me.value?.version}
+        </span>
         <Freshness />
-        <span class="who">{me.value?.principal || me.value?.credential || 'no key needed'}</span>
-        <button type="button" onClick={() => void logout()}>Log out</button>
+        <span class="who">{me.value?.principal || me.value?.credential || 'without a key'}</span>
+        <button type="button" onClick={() => void logout()}>
+          {hasSession.value ? 'Log out' : 'Log in with a key'}
+        </button>
       </header>
       <nav aria-label="Pages">
-        <ul>{pages.map(([p, name]) => <li><a href={`#/${p}`} aria-current={p === path || (p === 'signers' && path === 'signer') ? 'page' : undefined}>{name}</a></li>)}</ul>
+        <ul>
+          {pages.map(([p, name]) => (
+            <li>
+              <a href={`#/${p}`} aria-current={p === path || (p === 'signers' && path === 'signer') ? 'page' : undefined}>
+                {name}
+              </a>
+            </li>
+          ))}
+        </ul>
       </nav>
       <main key={place.value} class={age() ? 'old' : ''}>
         {Shown ? <Shown params={new URLSearchParams(search)} /> : <Title>There is no such page</Title>}
@@ -67,7 +86,8 @@ function age(): number {
 }
 
 function Freshness() {
-  const old = age(), at = Math.min(...running.value.map((r) => r.feed.at.value))
+  const old = age(),
+    at = Math.min(...running.value.map((r) => r.feed.at.value))
   const why = running.value.map((r) => r.feed.failure.value).find((f) => f)
   return (
     <>
@@ -94,12 +114,18 @@ function Login() {
       <Title>{ended ? 'Your session ended' : 'Noncegate'}</Title>
       {ended && <p>It was not used for 15 minutes, was ended elsewhere, or its key was revoked. Nothing of it is kept here.</p>}
       <p role="alert">{notice.value}</p>
-      <p>Run <code>gateway console</code> where you have a key, and open the link that it prints. Or paste a key:</p>
+      <p>
+        Run <code>gateway console</code> where you have a key, and open the link that it prints. Or paste a key:
+      </p>
       <form onSubmit={submit}>
         <Field label="API key or admin key" hint="It is exchanged for a session of this tab at once, and not kept.">
           {(id, hint) => <input id={id} aria-describedby={hint} ref={field} type="password" autocomplete="off" />}
         </Field>
-        <div class="acts"><button type="submit" class="act">Log in</button></div>
+        <div class="acts">
+          <button type="submit" class="act">
+            Log in
+          </button>
+        </div>
       </form>
     </main>
   )

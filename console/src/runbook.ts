@@ -5,66 +5,123 @@ import { plural, span, now } from './format.js'
 import type { SignerView } from './types.js'
 import type { Tone } from './ui.js'
 
-export interface Advice { tone: Tone; what: string; todo: string[]; acts: (Act | undefined)[] }
+export interface Advice {
+  tone: Tone
+  what: string
+  todo: string[]
+  acts: (Act | undefined)[]
+}
 
 export function advice(view: SignerView, read: Reader): Advice[] {
-  const { status: s } = view, c = s.chain, found: Advice[] = []
+  const { status: s } = view,
+    c = s.chain,
+    found: Advice[] = []
   const blocks = c?.gap ?? c?.dropped ?? c?.stuck
   if (blocks) {
     const n = nonceOf(view, blocks.nonce) ?? { nonce: blocks.nonce, attempt: blocks.attempt ?? 0, status: blocks.status ?? '' }
-    found.push(c?.gap ? gap(view, n, blocks.blocked, read)
-      : c?.dropped ? {
-        tone: 'fix', what: `No node has the transaction of nonce ${n.nonce} any more.`,
-        todo: ['Have the client that has the signed bytes send the same bytes again.', 'If it has them no more, repair the nonce and send another transaction with it.'],
-        acts: [repair(view, n, read, false), repair(view, n, read, true)],
-      } : {
-        tone: 'fix', what: `The transaction of nonce ${n.nonce} is in the pools, and is not mined.`,
-        todo: ['Its holder sends it again with the same nonce and higher fees.', 'Others repair the nonce first: the repair shows what to outbid.'],
-        acts: [repair(view, n, read, false)],
-      })
+    found.push(
+      c?.gap
+        ? gap(view, n, blocks.blocked, read)
+        : c?.dropped
+          ? {
+              tone: 'fix',
+              what: `No node has the transaction of nonce ${n.nonce} any more.`,
+              todo: [
+                'Have the client that has the signed bytes send the same bytes again.',
+                'If it has them no more, repair the nonce and send another transaction with it.',
+              ],
+              acts: [repair(view, n, read, false), repair(view, n, read, true)],
+            }
+          : {
+              tone: 'fix',
+              what: `The transaction of nonce ${n.nonce} is in the pools, and is not mined.`,
+              todo: [
+                'Its holder sends it again with the same nonce and higher fees.',
+                'Others repair the nonce first: the repair shows what to outbid.',
+              ],
+              acts: [repair(view, n, read, false)],
+            },
+    )
   }
-  if (c?.stopped) found.push({
-    tone: 'fix', what: 'A final block of the chain fell: the gateway concludes nothing from the chain.',
-    todo: ['Check the nodes of the chain: they were reset, or their answers are wrong.'], acts: [],
-  })
-  if (!s.owner) found.push({
-    tone: 'fix', what: 'No node owns its shard.', todo: ['It lasts a second or two after a node died. If it stays, look at the nodes and their logs: the store may refuse them.'], acts: [],
-  })
+  if (c?.stopped)
+    found.push({
+      tone: 'fix',
+      what: 'A final block of the chain fell: the gateway concludes nothing from the chain.',
+      todo: ['Check the nodes of the chain: they were reset, or their answers are wrong.'],
+      acts: [],
+    })
+  if (!s.owner)
+    found.push({
+      tone: 'fix',
+      what: 'No node owns its shard.',
+      todo: ['It lasts a second or two after a node died. If it stays, look at the nodes and their logs: the store may refuse them.'],
+      acts: [],
+    })
   const unknown = (view.holds ?? []).filter((h) => h.status === 'UNKNOWN' && h.nonce !== blocks?.nonce)
-  if (unknown.length) found.push({
-    tone: 'look', what: `${plural(unknown.length, 'hold')} ended, and it is not known whether ${unknown.length === 1 ? 'its nonce was' : 'their nonces were'} used.`,
-    todo: ['Each ends by itself when the chain uses its nonce, or after --unknown-ttl.', 'If you know what became of it, say so.'],
-    acts: unknown.slice(0, 3).flatMap((h) => [release(view, h, read), consume(view, h, read)]),
-  })
+  if (unknown.length)
+    found.push({
+      tone: 'look',
+      what: `${plural(unknown.length, 'hold')} ended, and it is not known whether the nonces were used.`,
+      todo: ['Each ends by itself when the chain uses its nonce, or after --unknown-ttl.', 'If you know what became of it, say so.'],
+      acts: unknown.slice(0, 3).flatMap((h) => [release(view, h, read), consume(view, h, read)]),
+    })
   const overdue = (view.holds ?? []).filter((h) => h.status === 'HELD' && h.heldUntil && Date.parse(h.heldUntil) < now() - 10_000)
-  if (overdue.length) found.push({
-    tone: 'look', what: `${plural(overdue.length, 'hold')} should have ended ${span(now() - Date.parse(overdue[0]!.heldUntil!))} ago.`,
-    todo: ['Sweeps are paused after a jump of the clock, or no node can take the shard.'], acts: [],
-  })
-  const repeated = [...(view.holds ?? []), ...(view.last ?? [])].find((a) => a.attempt >= 3 && a.status !== 'CONSUMED' && a.nonce !== blocks?.nonce)
-  if (repeated) found.push({
-    tone: 'look', what: `Nonce ${repeated.nonce} was handed out ${repeated.attempt} times${repeated.reason ? ` (${repeated.reason})` : ''}.`,
-    todo: ['Usually the chain has used it, and no client marked it: then say that it was used, or raise the floor to the count of the account.'],
-    acts: [consume(view, repeated, read)],
-  })
+  if (overdue.length)
+    found.push({
+      tone: 'look',
+      what: `${plural(overdue.length, 'hold')} should have ended ${span(now() - Date.parse(overdue[0]!.heldUntil!))} ago.`,
+      todo: ['Sweeps are paused after a jump of the clock, or no node can take the shard.'],
+      acts: [],
+    })
+  const repeated = [...(view.holds ?? []), ...(view.last ?? [])].find(
+    (a) => a.attempt >= 3 && a.status !== 'CONSUMED' && a.nonce !== blocks?.nonce,
+  )
+  if (repeated)
+    found.push({
+      tone: 'look',
+      what: `Nonce ${repeated.nonce} was handed out ${repeated.attempt} times${repeated.reason ? ` (${repeated.reason})` : ''}.`,
+      todo: [
+        'Usually the chain has used it, and no client marked it: then consume it, or raise the floor to the count of the account.',
+      ],
+      acts: [consume(view, repeated, read)],
+    })
   return found.length ? found : [{ tone: 'good', what: 'Nothing about it needs a person.', todo: [], acts: [] }]
 }
 
 function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advice {
-  const what = `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; it is ${n.status === 'UNKNOWN' ? 'UNKNOWN: its hold ended without a word of its holder' : n.status || 'skipped by a floor'}.`
-  const key = 'With the key of the account: repair it, sign a transaction with exactly this nonce, and send it through /eth with the same credential.'
-  const mine = repair(view, n, read, false), back = repair(view, n, read, true)
+  const state = n.status === 'UNKNOWN' ? 'UNKNOWN: its hold ended without a word of its holder' : n.status || 'skipped by a floor'
+  const what = `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; it is ${state}.`
+  const key =
+    'With the key of the account: repair it, sign a transaction with exactly this nonce, and send it through /eth with the same credential.'
+  const mine = repair(view, n, read, false),
+    back = repair(view, n, read, true)
   const of = (todo: string[], acts: (Act | undefined)[]): Advice => ({ tone: 'fix', what, todo, acts })
   switch (n.status) {
     case 'RELEASED':
       return of(['The next client that asks gets it: have one ask, and send.', key], [mine, consume(view, n, read)])
     case 'HELD':
-      return of(['Ask its holder, if it still runs. If it is gone and has sent nothing, release the nonce; else wait for the deadline.', key], [release(view, n, read), mine])
+      return of(
+        ['Ask its holder, if it still runs. If it is gone and has sent nothing, release the nonce; else wait for the deadline.', key],
+        [release(view, n, read), mine],
+      )
     case 'UNKNOWN':
-      return of(['If you know that nothing was sent, release it: the next client gets it. If you know that it was used, say so.', 'Else it is released by itself after --unknown-ttl.', key],
-        [release(view, n, read), consume(view, n, read), mine])
+      return of(
+        [
+          'If you know that nothing was sent, release it: the next client gets it. If you know that it was used, say so.',
+          'Else it is released by itself after --unknown-ttl.',
+          key,
+        ],
+        [release(view, n, read), consume(view, n, read), mine],
+      )
     case 'CONSUMED':
-      return of(['Have the client that has the signed bytes send the same bytes again.', key, 'Without the key, if the bytes are lost: repair it and give it back, and the next client gets it.'], [mine, back])
+      return of(
+        [
+          'Have the client that has the signed bytes send the same bytes again.',
+          key,
+          'Without the key, if the bytes are lost: repair it and give it back, and the next client gets it.',
+        ],
+        [mine, back],
+      )
     default:
       return of(['A nonce below the floor is not handed out again: somebody with the key has to send.', key], [mine])
   }
@@ -72,7 +129,10 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
 
 /** stopped is what to do where the signer is refused because the store went back. */
 export const stopped = (view: SignerView, read: Reader): Advice => ({
-  tone: 'fix', what: 'This signer is stopped: the store went back behind what this node has seen.',
-  todo: ['Find a floor above every nonce that was ever handed out: the count of the account, the records of clients, seen_next in the log.'],
+  tone: 'fix',
+  what: 'This signer is stopped: the store went back behind what this node has seen.',
+  todo: [
+    'Find a floor above every nonce that was ever handed out: the count of the account, the records of clients, seen_next in the log.',
+  ],
   acts: [floor(view, read)],
 })

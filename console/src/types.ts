@@ -10,7 +10,7 @@ export interface Me {
   acts: boolean
   why?: string
   all?: boolean
-  rights?: { signers: string | string[]; rights: string[] }[]
+  rights?: { signers: string; rights: string[] }[]
 }
 
 export interface Finding {
@@ -25,9 +25,28 @@ export interface Finding {
   shard?: number
 }
 
-export interface Stage { name: string; ratePerS: number; p50Ms: number; p99Ms: number; fill?: number; capacity?: number }
-export interface ChainNode { name: string; up: boolean; head?: number; lagBlocks?: number; backingOffUntil?: string; error?: string }
-export interface Reach { kind?: string; ok: boolean; latencyMs?: number; error?: string }
+export interface Stage {
+  name: string
+  ratePerS: number
+  p50Ms: number
+  p99Ms: number
+  fill?: number
+  capacity?: number
+}
+export interface ChainNode {
+  name: string
+  up: boolean
+  head?: number
+  lagBlocks?: number
+  backingOffUntil?: string
+  error?: string
+}
+export interface Reach {
+  kind?: string
+  ok: boolean
+  latencyMs?: number
+  error?: string
+}
 
 export interface Overview {
   asOf: string
@@ -39,7 +58,7 @@ export interface Overview {
   stages?: Stage[]
   refusals?: { reason?: string; stage?: string; total: number; perS: number }[]
   connections: { open: number; max: number; slow: number }
-  slowClients?: { principal?: string; remote?: string; queuedBytes?: number; since?: string }[]
+  slowClients?: { principal?: string; remote: string; queuedBytes: number; paused: boolean }[]
   chains?: { chain: string; nodes?: ChainNode[] }[]
   store: Reach
   redis?: Reach
@@ -47,45 +66,170 @@ export interface Overview {
 }
 
 export interface Node {
-  node: string; url: string; mode?: string; state: string; incarnation: number; shards: number; startedAt: string; seenAt: string
+  node: string
+  url: string
+  mode?: string
+  state: string
+  incarnation: number
+  shards: number
+  startedAt: string
+  seenAt: string
 }
-export interface Nodes { nodeCount: number; nodes?: Node[] }
+export interface Nodes {
+  nodeCount: number
+  nodes?: Node[]
+}
 
 export interface Shard {
-  id: number; owner?: string; url?: string; token: number; mine: boolean; preferred?: string; pinned?: string; stopped?: number
+  id: number
+  owner?: string
+  url?: string
+  token: number
+  mine: boolean
+  preferred?: string
+  pinned?: string
+  stopped?: number
 }
-export interface Shards { node: string; shards?: Shard[] }
+export interface Shards {
+  node: string
+  shards?: Shard[]
+}
 
 export interface SignerRow {
-  signer: string; next: number; floor: number; held: number; unknown: number; released: number; lowestReleased?: number
-  oldestHold?: string; maxAttempt?: number; owner?: string; mined?: number; gap?: number; trouble?: string; since?: string
-  stopped?: boolean; unreadable?: boolean
+  signer: string
+  next: number
+  floor: number
+  held: number
+  unknown: number
+  released: number
+  lowestReleased?: number
+  oldestHold?: string
+  maxAttempt?: number
+  owner?: string
+  mined?: number
+  gap?: number
+  trouble?: string
+  since?: string
+  stopped?: boolean
+  unreadable?: boolean
 }
-export interface SignerPage { node: string; signers?: SignerRow[]; next?: string; others?: boolean }
+export interface SignerPage {
+  node: string
+  signers?: SignerRow[]
+  next?: string
+  others?: boolean
+}
 
-export interface SignerView { known: boolean; status: SignerStatus & { chain?: ChainStatus }; holds?: ListedNonce[]; last?: ListedNonce[] }
+export interface SignerView {
+  known: boolean
+  status: SignerStatus & { chain?: ChainStatus }
+  holds?: ListedNonce[]
+  last?: ListedNonce[]
+}
 
-export interface Log { shard: number; serves: boolean; head: number; shipped: number; unshippedSigners: number; behind: string; grant: string; trouble?: string }
-export interface Rehearsal { shard: number; keptUp?: string; done: boolean; trouble?: string }
-export interface Check { name: string; ok: boolean; text: string }
+export interface Log {
+  shard: number
+  serves: boolean
+  head: number
+  shipped: number
+  unshippedSigners: number
+  behind: string
+  grant: string
+  trouble?: string
+}
+export interface Rehearsal {
+  shard: number
+  keptUp?: string
+  done: boolean
+  trouble?: string
+}
+export interface Check {
+  name: string
+  ok: boolean
+  text: string
+}
 export interface Engine {
-  node: string; available: boolean; why?: string; state: string; goal?: string; generation: number; reason?: string; changedAt?: string
-  shards: number; shardsLogged: number; logsLost: number; redis?: string; logsHere?: Log[]
-  shardsRehearsed?: number; rehearsal?: string; rehearsingHere?: Rehearsal[]
+  node: string
+  available: boolean
+  why?: string
+  state: string
+  goal?: string
+  generation: number
+  reason?: string
+  changedAt?: string
+  shards: number
+  shardsLogged: number
+  logsLost: number
+  redis?: string
+  logsHere?: Log[]
+  shardsRehearsed?: number
+  rehearsal?: string
+  rehearsingHere?: Rehearsal[]
 }
 
-export interface Key { id: string; principal: string; createdAt?: string; expiresAt?: string; lastUsedAt?: string; revokedAt?: string }
+export interface Key {
+  id: string
+  principal: string
+  state: string
+  createdAt?: string
+  expiresAt?: string
+  lastUsedAt?: string
+  revokedAt?: string
+}
 export interface Principal {
-  principal: string; connections: number; holds: number; quota?: Record<string, number>; lastSeenAt?: string
+  principal: string
+  connections: number
+  holds: number
+  keys: number
+  quota?: Record<string, number>
+  rights?: { signers: string; rights: string[] }[]
+  lastSeenAt?: string
 }
 export interface AuditLine {
-  seq: number; at: string; event?: string; principal?: string; credential?: string; address?: string; method?: string
-  signer?: string; nonce?: number; outcome?: string; why?: string
+  seq: number
+  at: string
+  event?: string
+  principal?: string
+  credential?: string
+  address?: string
+  method?: string
+  signer?: string
+  nonce?: number
+  outcome?: string
+  right?: string
+  before?: string
+  after?: string
+  why?: string
 }
-export interface Audit { lines?: AuditLine[]; oldest?: number }
-export interface Setting { name: string; value?: string; from: string; secret?: boolean }
+export interface Audit {
+  lines?: AuditLine[]
+  oldest?: number
+}
+export interface Setting {
+  name: string
+  value?: string
+  from: string
+  secret?: boolean
+}
 export interface Job {
-  id: string; kind: string; principal?: string; reason?: string; state?: string; count: number; done: number; failed: number; left: number
-  startedAt?: string; endedAt?: string; cancelled?: boolean
+  id: string
+  kind: string
+  principal?: string
+  reason?: string
+  state: string
+  why?: string
+  count: number
+  done: number
+  failed: number
+  left: number
+  startedAt?: string
+  endedAt?: string
+  cancelled?: boolean
 }
-export interface JobOutcome { signer: string; nonce?: number; floor?: number; outcome: string; error?: string }
+export interface JobOutcome {
+  signer: string
+  nonce?: number
+  floor?: number
+  outcome: string
+  error?: string
+}

@@ -19,11 +19,51 @@ export function Audit() {
     <>
       <Title>Audit</Title>
       <p>The last lines of the node that answers, the newest first. The log has all of them.</p>
-      <Wait feed={feed}>{(lines) => lines.length ? <Windowed<AuditLine> label="Audit" rows={lines}
-        columns={['at', 'event', 'principal', 'credential', 'address', 'method', 'signer', '#nonce', 'outcome', 'why']} cells={(l) => [
-          time(l.at), l.event ?? '–', l.principal || '–', l.credential || '–', l.address || '–', l.method || '–', l.signer ? <SignerLink signer={l.signer} /> : '–', l.nonce ?? '–',
-          <Word tone={!l.outcome || l.outcome === 'ok' ? 'plain' : l.outcome === 'unknown' ? 'look' : 'fix'}>{l.outcome || '–'}</Word>, l.why || '–']} />
-        : <p class="muted">None since this node began.</p>}</Wait>
+      <Wait feed={feed}>
+        {(lines) =>
+          lines.length ? (
+            <Windowed<AuditLine>
+              label="Audit"
+              rows={lines}
+              columns={[
+                'at',
+                'event',
+                'principal',
+                'method',
+                'signer',
+                '#nonce',
+                'outcome',
+                'why',
+                'before',
+                'after',
+                'credential',
+                'address',
+              ]}
+              cells={(l) => [
+                time(l.at),
+                l.event ?? '–',
+                l.principal || '–',
+                l.method || '–',
+                l.signer ? <SignerLink signer={l.signer} /> : '–',
+                l.nonce ?? '–',
+                <Word
+                  tone={!l.outcome || l.outcome === 'ok' || l.outcome === 'dry_run' ? 'plain' : l.outcome === 'unknown' ? 'look' : 'fix'}
+                >
+                  {l.outcome || '–'}
+                  {l.right && `: ${l.right} is missing`}
+                </Word>,
+                l.why || '–',
+                l.before || '–',
+                l.after || '–',
+                l.credential || '–',
+                l.address || '–',
+              ]}
+            />
+          ) : (
+            <p class="muted">None since this node began.</p>
+          )
+        }
+      </Wait>
     </>
   )
 }

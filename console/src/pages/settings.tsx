@@ -8,9 +8,21 @@ export function SettingsPage() {
     <>
       <Title>Settings</Title>
       <p>What is in force at the node that answers, and where each came from. Those that were set come first.</p>
-      <Wait feed={feed}>{(s) => <Table label="Settings" columns={['setting', 'value', 'from']}
-        rows={[...(s.settings ?? [])].sort((a, b) => Number(a.from === 'default') - Number(b.from === 'default') || a.name.localeCompare(b.name))
-          .map((x) => [<code>{x.name}</code>, x.secret ? <span class="muted">left out: a secret</span> : <span class="mono">{x.value || '–'}</span>, x.from])} />}</Wait>
+      <Wait feed={feed}>
+        {(s) => (
+          <Table
+            label="Settings"
+            columns={['setting', 'value', 'from']}
+            rows={[...(s.settings ?? [])]
+              .sort((a, b) => Number(a.from === 'default') - Number(b.from === 'default') || a.name.localeCompare(b.name))
+              .map((x) => [
+                <code>{x.name}</code>,
+                x.secret ? <span class="muted">left out: a secret</span> : <span class="mono">{x.value || '–'}</span>,
+                x.from,
+              ])}
+          />
+        )}
+      </Wait>
     </>
   )
 }

@@ -20,53 +20,112 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
   const chosen = useSignal<number | undefined>(undefined)
   return (
     <>
-      <Title><span class="mono">{signer}</span></Title>
-      <Wait feed={feed}>{(view) => {
-        if (!view.known) return <>
-          <p>Nothing was ever handed out of this signer, and it has no floor.</p>
-          <Acts acts={[floor(view, read)]} />
-        </>
-        const { status: s } = view, c = s.chain, blocks = c?.gap ?? c?.dropped ?? c?.stuck
-        const here = row.data.value?.signers?.find((r) => r.signer === signer)
-        const said = [...(here?.stopped ? [stopped(view, read)] : []), ...advice(view, read)]
-        const pick = chosen.value ?? blocks?.nonce
-        return <>
-          <section class={`findings ${said[0]!.tone === 'good' ? 'none' : said[0]!.tone}`} aria-labelledby="todo">
-            <h2 id="todo">What to do</h2>
-            {said.map((a) => <div>
-              <p><Word tone={a.tone}><strong>{a.what}</strong></Word></p>
-              {!!a.todo.length && <ul>{a.todo.map((t) => <li>{t}</li>)}</ul>}
-              <Acts acts={a.acts} />
-            </div>)}
-          </section>
-          <div class="cards">
-            <Card title="Signer">
-              <Facts facts={[
-                ['next', count(s.next)], ['floor', count(s.floor)], ['held', `${count(s.held)}, of these unknown ${count(s.unknown)}`],
-                ['released', count(s.released)], ['consumed', count(s.consumed)], ['version', count(s.version)], ['engine', s.engine ?? '–'],
-              ]} />
-              <Acts acts={[floor(view, read, c?.mined)]} />
-            </Card>
-            <Card title="Owner">
-              <Facts facts={[['node', s.owner || <Word tone="fix">none</Word>], ['its URL', s.ownerUrl || '–'], ['fencing token', count(s.fencingToken)], ['lease ends', until(s.leaseUntil)]]} />
-            </Card>
-            <Card title="What the chain says">
-              {!c ? <p class="muted">No chain is asked about this signer, or none has answered yet.</p> : <Facts facts={[
-                ['mined', count(c.mined)], ['final', count(c.final)], ['at block', count(c.head)], ['window', count(c.window)],
-                ...(c.claimed !== undefined ? [['one node says', count(c.claimed)] as [string, string]] : []),
-                ['gap', blocks ? <Word tone="fix">nonce {blocks.nonce}, {ago(blocks.since)}, blocks {blocks.blocked}</Word> : <Word tone="good">none</Word>],
-                ...(c.partial ? [['partial', 'the owner could not be asked'] as [string, string]] : []),
-              ]} />}
-            </Card>
-            <Card title="Nonces" wide>
-              <Strip view={view} blocks={blocks?.nonce} picked={pick} pick={(n) => (chosen.value = n)} />
-              {pick !== undefined && <One view={view} nonce={pick} read={read} blocks={blocks?.nonce} />}
-            </Card>
-            <Card title="Nonces as a table" wide><Nonces view={view} /></Card>
-            <Card title="Events" wide><Events signer={signer} changed={() => void feed.refresh()} /></Card>
-          </div>
-        </>
-      }}</Wait>
+      <Title>
+        <span class="mono">{signer}</span>
+      </Title>
+      <Wait feed={feed}>
+        {(view) => {
+          if (!view.known)
+            return (
+              <>
+                <p>Nothing was ever handed out of this signer, and it has no floor.</p>
+                <Acts acts={[floor(view, read)]} />
+              </>
+            )
+          const { status: s } = view,
+            c = s.chain,
+            blocks = c?.gap ?? c?.dropped ?? c?.stuck
+          const here = row.data.value?.signers?.find((r) => r.signer === signer)
+          const said = [...(here?.stopped ? [stopped(view, read)] : []), ...advice(view, read)]
+          const pick = chosen.value ?? blocks?.nonce
+          return (
+            <>
+              <section class={`findings ${said[0]!.tone === 'good' ? 'none' : said[0]!.tone}`} aria-labelledby="todo">
+                <h2 id="todo">What to do</h2>
+                {said.map((a) => (
+                  <div>
+                    <p>
+                      <Word tone={a.tone}>
+                        <strong>{a.what}</strong>
+                      </Word>
+                    </p>
+                    {!!a.todo.length && (
+                      <ul>
+                        {a.todo.map((t) => (
+                          <li>{t}</li>
+                        ))}
+                      </ul>
+                    )}
+                    <Acts acts={a.acts} />
+                  </div>
+                ))}
+              </section>
+              <div class="cards">
+                <Card title="Signer">
+                  <Facts
+                    facts={[
+                      ['next', count(s.next)],
+                      ['floor', count(s.floor)],
+                      ['held', `${count(s.held)}, of these unknown ${count(s.unknown)}`],
+                      ['released', count(s.released)],
+                      ['consumed', count(s.consumed)],
+                      ['version', count(s.version)],
+                      ['engine', s.engine ?? '–'],
+                    ]}
+                  />
+                  <Acts acts={[floor(view, read, c?.mined)]} />
+                </Card>
+                <Card title="Owner">
+                  <Facts
+                    facts={[
+                      ['node', s.owner || <Word tone="fix">none</Word>],
+                      ['its URL', s.ownerUrl || '–'],
+                      ['fencing token', count(s.fencingToken)],
+                      ['lease ends', until(s.leaseUntil)],
+                    ]}
+                  />
+                </Card>
+                <Card title="What the chain says">
+                  {!c ? (
+                    <p class="muted">No chain is asked about this signer, or none has answered yet.</p>
+                  ) : (
+                    <Facts
+                      facts={[
+                        ['mined', count(c.mined)],
+                        ['final', count(c.final)],
+                        ['at block', count(c.head)],
+                        ['window', count(c.window)],
+                        ...(c.claimed !== undefined ? [['one node says', count(c.claimed)] as [string, string]] : []),
+                        [
+                          'gap',
+                          blocks ? (
+                            <Word tone="fix">
+                              nonce {blocks.nonce}, {ago(blocks.since)}, blocks {blocks.blocked}
+                            </Word>
+                          ) : (
+                            <Word tone="good">none</Word>
+                          ),
+                        ],
+                        ...(c.partial ? [['partial', 'the owner could not be asked'] as [string, string]] : []),
+                      ]}
+                    />
+                  )}
+                </Card>
+                <Card title="Nonces" wide>
+                  <Strip view={view} blocks={blocks?.nonce} picked={pick} pick={(n) => (chosen.value = n)} />
+                  {pick !== undefined && <One view={view} nonce={pick} read={read} blocks={blocks?.nonce} />}
+                </Card>
+                <Card title="Nonces as a table" wide>
+                  <Nonces view={view} />
+                </Card>
+                <Card title="Events" wide>
+                  <Events signer={signer} changed={() => void feed.refresh()} />
+                </Card>
+              </div>
+            </>
+          )
+        }}
+      </Wait>
     </>
   )
 }
@@ -82,13 +141,24 @@ function nonces(view: SignerView, blocks: number | undefined): ListedNonce[] {
 }
 
 /** The strip: a button a nonce, one stop of the keyboard; arrows go along it. */
-function Strip({ view, blocks, picked, pick }: { view: SignerView; blocks: number | undefined; picked: number | undefined; pick: (n: number) => void }) {
+function Strip({
+  view,
+  blocks,
+  picked,
+  pick,
+}: {
+  view: SignerView
+  blocks: number | undefined
+  picked: number | undefined
+  pick: (n: number) => void
+}) {
   const all = nonces(view, blocks)
   const box = useRef<HTMLDivElement>(null)
   if (!all.length) return <p class="muted">None is listed.</p>
   const stop = all.some((a) => a.nonce === picked) ? picked : all.at(-1)!.nonce
   const keys = (e: KeyboardEvent) => {
-    const cells = [...box.current!.querySelectorAll<HTMLElement>('button')], i = cells.indexOf(document.activeElement as HTMLElement)
+    const cells = [...box.current!.querySelectorAll<HTMLElement>('button')],
+      i = cells.indexOf(document.activeElement as HTMLElement)
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: cells.length - 1 }[e.key]
     if (to === undefined || !cells[to]) return
     e.preventDefault()
@@ -100,10 +170,17 @@ function Strip({ view, blocks, picked, pick }: { view: SignerView; blocks: numbe
       {all.map((a) => {
         const bad = a.nonce === blocks
         return (
-          <button type="button" key={a.nonce} class={`cell ${a.status || 'none'}${bad ? ' gap' : ''}`} aria-pressed={a.nonce === picked}
-            tabIndex={a.nonce === stop ? 0 : -1} onClick={() => pick(a.nonce)}
-            aria-label={`nonce ${a.nonce}, ${bad ? 'blocks others, ' : ''}${a.status || 'never handed out'}, attempt ${a.attempt}`}>
-            <span>{a.nonce}</span><b>{bad ? '✕' : letters[a.status] ?? '–'}</b>
+          <button
+            type="button"
+            key={a.nonce}
+            class={`cell ${a.status || 'none'}${bad ? ' gap' : ''}`}
+            aria-pressed={a.nonce === picked}
+            tabIndex={a.nonce === stop ? 0 : -1}
+            onClick={() => pick(a.nonce)}
+            aria-label={`nonce ${a.nonce}, ${bad ? 'blocks others, ' : ''}${a.status || 'never handed out'}, attempt ${a.attempt}`}
+          >
+            <span>{a.nonce}</span>
+            <b>{bad ? '✕' : (letters[a.status] ?? '–')}</b>
           </button>
         )
       })}
@@ -111,20 +188,49 @@ function Strip({ view, blocks, picked, pick }: { view: SignerView; blocks: numbe
   )
 }
 
-function One({ view, nonce, read, blocks }: { view: SignerView; nonce: number; read: () => Promise<SignerView | undefined>; blocks: number | undefined }) {
+function One({
+  view,
+  nonce,
+  read,
+  blocks,
+}: {
+  view: SignerView
+  nonce: number
+  read: () => Promise<SignerView | undefined>
+  blocks: number | undefined
+}) {
   const n = nonces(view, blocks).find((a) => a.nonce === nonce)
   if (!n) return null
   return (
     <div class="one">
       <h3>Nonce {n.nonce}</h3>
-      <Facts facts={[
-        ['state', <Word tone={nonce === blocks ? 'fix' : tones[n.status] ?? 'plain'}>{n.status || 'never handed out'}{nonce === blocks ? ', blocks others' : ''}</Word>],
-        ['attempt', count(n.attempt)], ['holder', n.holder ?? 'not shown to you, or none'],
-        [n.status === 'UNKNOWN' ? 'decided about' : 'ends', n.heldUntil ? `${until(n.heldUntil)} (${time(n.heldUntil)})` : '–'],
-        ['chain', n.chain ?? '–'], ['request', n.requestId ?? '–'], ['changed', ago(n.updatedAt)],
-        ['hashes', <Hashes of={n} />], ['reason', n.reason ?? '–'],
-        ...(n.reissued ? [['before', `attempt ${n.reissued.attempt} ended (${n.reissued.reason})${n.reissued.txHash ? `, with ${n.reissued.txHash}` : ''}`] as [string, string]] : []),
-      ]} />
+      <Facts
+        facts={[
+          [
+            'state',
+            <Word tone={nonce === blocks ? 'fix' : (tones[n.status] ?? 'plain')}>
+              {n.status || 'never handed out'}
+              {nonce === blocks ? ', blocks others' : ''}
+            </Word>,
+          ],
+          ['attempt', count(n.attempt)],
+          ['holder', n.holder ?? 'not shown to you, or none'],
+          [n.status === 'UNKNOWN' ? 'decided about' : 'ends', n.heldUntil ? `${until(n.heldUntil)} (${time(n.heldUntil)})` : '–'],
+          ['chain', n.chain ?? '–'],
+          ['request', n.requestId ?? '–'],
+          ['changed', ago(n.updatedAt)],
+          ['hashes', <Hashes of={n} />],
+          ['reason', n.reason ?? '–'],
+          ...(n.reissued
+            ? [
+                [
+                  'before',
+                  `attempt ${n.reissued.attempt} ended (${n.reissued.reason})${n.reissued.txHash ? `, with ${n.reissued.txHash}` : ''}`,
+                ] as [string, string],
+              ]
+            : []),
+        ]}
+      />
       <Acts acts={[release(view, n, read), consume(view, n, read), nonce === blocks ? repair(view, n, read, false) : undefined]} />
     </div>
   )
@@ -132,19 +238,45 @@ function One({ view, nonce, read, blocks }: { view: SignerView; nonce: number; r
 
 function Hashes({ of: n }: { of: ListedNonce }) {
   const all = n.txHashes ?? (n.txHash ? [n.txHash] : [])
-  return all.length ? <ul class="plain">{all.map((h) => <li><code>{h}</code></li>)}</ul> : <>none recorded</>
+  return all.length ? (
+    <ul class="plain">
+      {all.map((h) => (
+        <li>
+          <code>{h}</code>
+        </li>
+      ))}
+    </ul>
+  ) : (
+    <>none recorded</>
+  )
 }
 
 function Nonces({ view }: { view: SignerView }) {
-  return <Table label="Nonces" columns={['#nonce', 'state', '#attempt', 'holder', 'request', 'ends', 'chain', 'hash or reason', 'changed']}
-    rows={nonces(view, undefined).reverse().map((a) => [
-      a.nonce, <Word tone={tones[a.status] ?? 'plain'}>{a.status}</Word>, a.attempt, a.holder ?? '–', a.requestId ?? '–', until(a.heldUntil), a.chain ?? '–',
-      a.txHash ? <code title={a.txHash}>{short(a.txHash)}</code> : a.reason ?? '–', ago(a.updatedAt)])} />
+  return (
+    <Table
+      label="Nonces"
+      columns={['#nonce', 'state', '#attempt', 'holder', 'request', 'ends', 'chain', 'hash or reason', 'changed']}
+      rows={nonces(view, undefined)
+        .reverse()
+        .map((a) => [
+          a.nonce,
+          <Word tone={tones[a.status] ?? 'plain'}>{a.status}</Word>,
+          a.attempt,
+          a.holder ?? '–',
+          a.requestId ?? '–',
+          until(a.heldUntil),
+          a.chain ?? '–',
+          a.txHash ? <code title={a.txHash}>{short(a.txHash)}</code> : (a.reason ?? '–'),
+          ago(a.updatedAt),
+        ])}
+    />
+  )
 }
 
 /** The events of the signer, as they happen, over the WebSocket of this page's gateway. */
 function Events({ signer, changed }: { signer: string; changed: () => void }) {
-  const events = useSignal<(NonceEvent | Missed)[]>([]), state = useSignal('connecting …')
+  const events = useSignal<(NonceEvent | Missed)[]>([]),
+    state = useSignal('connecting …')
   useEffect(() => {
     if (!seen.value) return // nothing runs in a hidden tab
     const url = `${location.origin.replace(/^http/, 'ws')}/ws`
@@ -152,12 +284,13 @@ function Events({ signer, changed }: { signer: string; changed: () => void }) {
       ...(me.value?.credential && { ticket: async () => (await post<{ ticket: string }>('wsTicket', {})).ticket }),
       onConnection: ({ connected, why }) => (state.value = connected ? 'live' : `away: ${why?.message ?? 'not connected'}`),
     })
-    let timer: ReturnType<typeof setTimeout> | undefined, left = false
+    let timer: ReturnType<typeof setTimeout> | undefined,
+      left = false
     void (async () => {
       try {
         for await (const e of await gateway.events({ signers: [signer], timeoutMs: 2 ** 31 })) {
           events.value = [e, ...events.value].slice(0, 50)
-          timer ??= setTimeout(() => (timer = undefined, changed()), 300)
+          timer ??= setTimeout(() => ((timer = undefined), changed()), 300)
         }
       } catch (e) {
         if (!left) state.value = `not live: ${(e as Error).message}`
@@ -169,10 +302,21 @@ function Events({ signer, changed }: { signer: string; changed: () => void }) {
       void gateway.close()
     }
   }, [signer, seen.value])
-  return <>
-    <p role="status" aria-live="polite"><Word tone={state.value === 'live' ? 'good' : 'look'}>{state.value}</Word></p>
-    <Table label="Events" columns={['at', 'event', '#nonce', '#attempt', 'hash or reason']} none="None since this page was opened."
-      rows={events.value.map((e) => e.type === 'missed' ? ['', <Word tone="look">events are missing here; the page was read anew</Word>, '', '', '']
-        : [time(e.at), e.type, e.nonce, e.attempt, e.txHash ? <code title={e.txHash}>{short(e.txHash)}</code> : e.reason ?? '–'])} />
-  </>
+  return (
+    <>
+      <p role="status" aria-live="polite">
+        <Word tone={state.value === 'live' ? 'good' : 'look'}>{state.value}</Word>
+      </p>
+      <Table
+        label="Events"
+        columns={['at', 'event', '#nonce', '#attempt', 'hash or reason']}
+        none="None since this page was opened."
+        rows={events.value.map((e) =>
+          e.type === 'missed'
+            ? ['', <Word tone="look">events are missing here; the page was read anew</Word>, '', '', '']
+            : [time(e.at), e.type, e.nonce, e.attempt, e.txHash ? <code title={e.txHash}>{short(e.txHash)}</code> : (e.reason ?? '–')],
+        )}
+      />
+    </>
+  )
 }
