@@ -256,8 +256,7 @@ export const releaseUnknown = (principal: string, again: () => Promise<unknown>)
   name: 'Release unknown holds',
   path: 'job',
   whyNot: whyNot('mark-any'),
-  about:
-    'All unknown holds of a principal, each with its own outcome. Only if it is certain that nothing was sent with them.',
+  about: 'All unknown holds of a principal, each with its own outcome. Only if it is certain that nothing was sent with them.',
   inputs: [
     { name: 'principal', label: 'Principal', kind: 'text', value: principal, optional: true, hint: 'Empty where clients have no names.' },
     { name: 'olderThan', label: 'Ended longer ago than', kind: 'text', value: '1h', hint: 'Such as 30m or 2h.' },

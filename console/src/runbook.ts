@@ -80,9 +80,7 @@ export function advice(view: SignerView, read: Reader): Advice[] {
     found.push({
       tone: 'look',
       what: `Nonce ${repeated.nonce} was handed out ${repeated.attempt} times${repeated.reason ? ` (${repeated.reason})` : ''}.`,
-      todo: [
-        'Usually the chain has used it, and no client marked it: then consume it, or raise the floor to the count of the account.',
-      ],
+      todo: ['Usually the chain has used it, and no client marked it: then consume it, or raise the floor to the count of the account.'],
       acts: [consume(view, repeated, read)],
     })
   return found.length ? found : [{ tone: 'good', what: 'Nothing about it needs a person.', todo: [], acts: [] }]

@@ -34,7 +34,7 @@ const (
 type JobOrder struct {
 	Kind      string     `json:"kind"`                // releaseUnknown or floors
 	Principal string     `json:"principal,omitempty"` // releaseUnknown: who holds them; "" where clients have no names
-	OlderThan string     `json:"olderThan,omitempty"` // releaseUnknown: how long ago their deadline was at least, such as 1h
+	OlderThan string     `json:"olderThan,omitempty"` // releaseUnknown: for how long their use is unknown at least, such as 1h
 	Floors    []NewFloor `json:"floors,omitempty"`    // floors
 	Because
 }
@@ -258,7 +258,8 @@ func (a *Server) unknownOf(ctx context.Context, signer, principal string, before
 				return items, err
 			}
 			for _, h := range page.Allocations {
-				if h.Holder == principal && h.HeldUntil != nil && time.Time(*h.HeldUntil).Before(before) {
+				// heldUntil of an unknown hold is when the gateway decides about it next.
+				if h.Holder == principal && h.UpdatedAt != nil && time.Time(*h.UpdatedAt).Before(before) {
 					items = append(items, item{signer, h.Nonce, h.Attempt})
 				}
 				q.From = h.Nonce + 1

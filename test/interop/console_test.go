@@ -32,7 +32,8 @@ func TestLongTheConsoleIsWhatItsSourcesMake(t *testing.T) {
 	}
 }
 
-// The console in Chromium: its pages, acts and bad days.
+// The console in Chromium: its pages, acts and bad days by a gateway that says what a test wants, then by real ones with
+// PostgreSQL, Redis and a chain. IMAGES names a folder for its pictures.
 func TestLongTheConsoleInABrowser(t *testing.T) {
 	packages := filepath.Join(get(bundle.Packages(t.Context()))(t), "node_modules")
 	redis := get(redistest.Start())(t)
