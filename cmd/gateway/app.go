@@ -376,7 +376,6 @@ func keysOf(store nonce.Store) apikey.Store {
 // openInside serves the clients' side to the admin API.
 func (a *app) openInside(context.Context) error {
 	a.operators.Serve(a.server)
-	a.onStop("jobs", func(context.Context) error { a.operators.Stop(); return nil })
 	a.onStop("admin API", a.serveHTTP("admin API", a.operators.Inside(), a.server, func(srv *http.Server) {
 		srv.ConnContext = admin.ConnContext
 	}))
@@ -394,6 +393,7 @@ func (a *app) accept(context.Context) error {
 		return errors.Join(err, <-ended)
 	})
 	a.onStop("leave", a.leave)
+	a.onStop("jobs", func(context.Context) error { a.operators.Stop(); return nil }) // before what they ask is refused
 	return nil
 }
 

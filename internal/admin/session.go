@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -184,7 +185,7 @@ func (a *Server) beginSession(ctx context.Context, q SessionOrder) (s NewSession
 		if err != nil {
 			return s, &badQuestion{err.Error(), http.StatusUnauthorized}
 		}
-		address := by.address
+		address := cmp.Or(by.address, is.by.address)
 		by, known = is.by, true
 		by.begun, by.address = is.begun, address
 	}
