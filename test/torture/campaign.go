@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"noncegate/test/lab/history"
@@ -88,6 +89,11 @@ func (cfg *CampaignConfig) one(ctx context.Context, seed uint64) (done, error) {
 	}
 	fmt.Fprintf(cfg.Out, "seed %3d %-32s %5d acknowledged %5d refused %4d unknown %5.1fs %s\n",
 		seed, names(p.Faults), r.Acknowledged, r.Refused, r.Unknown, res.Took.Seconds(), verdict)
+	for _, said := range res.Said {
+		if strings.HasPrefix(said, "stall: ") {
+			fmt.Fprintf(cfg.Out, "         %s\n", said)
+		}
+	}
 	return done{seed, names(p.Faults), r}, nil
 }
 

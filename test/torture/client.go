@@ -115,6 +115,7 @@ func (w *worker) do(ctx context.Context, n *node, cut bool, calls ...history.Cal
 		}
 		calls[i].End = time.Since(w.began)
 		r.Settle(&calls[i])
+		w.load.gave(&calls[i])
 		errs[i] = r.Error
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ const (
 )
 
 // startTimeout bounds the start of a cluster, and of a node.
-const startTimeout = 40 * time.Second
+const startTimeout = 90 * time.Second
 
 // StartPostgres starts the PostgreSQL of many runs, with a database that theirs are copied from.
 func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
@@ -88,11 +88,12 @@ type cluster struct {
 	chain       *chainSide // nil: there is no chain
 	file        *fileSide  // nil: the store is PostgreSQL
 
-	began time.Time // of the load
-	load  workload
-	mu    sync.Mutex // guards what faults write into h and engineRedis.others
-	h     *history.History
-	found []history.Violation // that the history does not show
+	began   time.Time // of the load
+	load    workload
+	mu      sync.Mutex // guards what faults write into h, engineRedis.others and outages
+	h       *history.History
+	outages []outage            // times without a primary
+	found   []history.Violation // that the history does not show
 }
 
 // startCluster starts what a plan needs. The caller must close.
@@ -118,6 +119,9 @@ func (c *cluster) startServers(ctx context.Context) (err error) {
 	if c.File {
 		c.file, err = newFileSide(c.room.Dir())
 		return err
+	}
+	if c.Failover {
+		return c.startFailover(ctx)
 	}
 	if c.database, err = c.Postgres.CreateDatabase(ctx); err != nil {
 		return err
@@ -145,6 +149,9 @@ func (c *cluster) startNodes(ctx context.Context) error {
 	if c.File {
 		now = []member{{"n", []string{"worker-queue", "worker-queue", "basic"}[c.Seed%3]}}
 	}
+	if c.Failover {
+		now = failoverMembers
+	}
 	if c.has(func(f Fault) bool { return f.Spares }) {
 		later = spares
 	}
@@ -171,7 +178,7 @@ func (c *cluster) newNode(m member) error {
 	if err != nil {
 		return err
 	}
-	n := &node{id: m.id, room: c.room, exe: c.Gateway, env: os.Environ(), file: c.file}
+	n := &node{id: m.id, room: c.room, exe: c.Gateway, env: os.Environ(), file: c.file, setsBack: c.has(func(f Fault) bool { return f.SetsBack })}
 	n.basic.Store(m.mode == "basic")
 	c.nodes = append(c.nodes, n) // to be closed
 	if n.net, err = pgtest.NewProxy(listen); err != nil {
@@ -190,6 +197,10 @@ func (c *cluster) newNode(m member) error {
 	}
 	if c.file != nil {
 		n.args = append(n.args, "--store=sqlite:"+c.file.database())
+		return nil
+	}
+	if c.Failover {
+		n.args = append(n.args, "--store="+c.storeURL())
 		return nil
 	}
 	var store, redis string
@@ -231,6 +242,9 @@ func (c *cluster) close() (err error) {
 	if c.database != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
+		if c.Failover {
+			return errors.Join(err, c.onPrimary(ctx, "DROP DATABASE IF EXISTS "+c.database+" WITH (FORCE)"))
+		}
 		err = errors.Join(err, c.Postgres.DropDatabase(ctx, c.database))
 	}
 	return err

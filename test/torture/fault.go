@@ -34,6 +34,8 @@ type Fault struct {
 	Down bool
 	// Spares says that it starts further nodes.
 	Spares bool
+	// SetsBack says that the store loses what it had confirmed, which gateways are to notice.
+	SetsBack bool
 
 	// Loses says that Redis may be out of reach because of it until it counts as lost, and
 	// Forgets that it does not have any more what it had, or is another one.
@@ -46,7 +48,7 @@ type Fault struct {
 }
 
 // faults are all there are. Campaigns number those of an axis in this order.
-var faults = append(diskFaults(), []Fault{
+var faults = slices.Concat(diskFaults(), failoverFaults(), []Fault{
 	{Name: "kill", do: ends(syscall.SIGKILL, 1.5)},
 	{Name: "pause", do: pause},
 	{Name: "backend", do: endBackends},
@@ -100,7 +102,7 @@ var faults = append(diskFaults(), []Fault{
 	{Name: "late-commits-while-rows-are-locked", Directed: true, do: lateCommitsWhileLocked},
 	{Name: "fenced-while-pipelined", Directed: true, do: fenceWhilePipelined},
 	{Name: "late-link", Directed: true, do: lateLink},
-}...)
+})
 
 // FaultsNamed finds faults by name.
 func FaultsNamed(names ...string) ([]Fault, error) {

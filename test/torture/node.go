@@ -33,7 +33,8 @@ type node struct {
 	exe       string
 	args, env []string
 	file      *fileSide     // nil: its store is PostgreSQL
-	db        *pgtest.Proxy // between it and PostgreSQL; nil: its store is a file
+	setsBack  bool          // its store may lose what it had confirmed
+	db        *pgtest.Proxy // between it and PostgreSQL; nil: its store is a file, or a PostgreSQL that fails over
 	net       *pgtest.Proxy // between its clients, the other nodes and it
 	redis     *pgtest.Proxy // between it and Redis; nil: it has none
 
@@ -76,7 +77,7 @@ func (n *node) start(ctx context.Context) (err error) {
 // passes reports whether a process that ended at its start may be lucky the next time.
 func (n *node) passes(err error) bool {
 	said := err.Error()
-	away := n.db != nil && strings.Contains(said, ": store (") || strings.Contains(said, "address already in use")
+	away := n.file == nil && strings.Contains(said, ": store (") || strings.Contains(said, "address already in use")
 	return away && errors.Is(err, guarded.ErrEnded)
 }
 
@@ -150,12 +151,17 @@ func (n *node) found() []string {
 		if err != nil {
 			found = append(found, err.Error())
 		}
-		for _, alarm := range gateway.Alarms(string(log), alarming) {
+		for _, alarm := range gateway.Alarms(string(log), func(line string) bool {
+			return alarming(line) && !(n.setsBack && strings.Contains(line, wentBack))
+		}) {
 			found = append(found, fmt.Sprintf("the log of %s says %s", n.id, alarm))
 		}
 	}
 	return found
 }
+
+// wentBack is in what a gateway says when its store lost what it had confirmed.
+const wentBack = "the store went back"
 
 // alarming: commits that PostgreSQL refused as a whole because it was being ended
 // or because of a lock say nothing about the rules; a broken invariant does.
@@ -163,7 +169,7 @@ func alarming(line string) bool {
 	if strings.Contains(line, "a commit was aborted") {
 		return strings.Contains(line, "a row is not as the rules left it")
 	}
-	return slices.ContainsFunc([]string{"the store went back", "the row of a signer cannot be read", "malformed"}, func(alarm string) bool {
+	return slices.ContainsFunc([]string{wentBack, "the row of a signer cannot be read", "malformed"}, func(alarm string) bool {
 		return strings.Contains(line, alarm)
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"noncegate/test/lab/history"
+	"noncegate/test/lab/patroni"
 	"noncegate/test/lab/pgtest"
 	"noncegate/test/lab/stored"
 )
@@ -27,9 +28,10 @@ import (
 type Options struct {
 	Axis
 	Postgres   *pgtest.Server
-	Gateway    string   // the program, made by Build
-	Forward    string   // given to --forward; "": on
-	EngineArgs []string // more flags of the nodes that have a Redis, over the run's own
+	Patroni    *patroni.Cluster // of the axis that has it
+	Gateway    string           // the program, made by Build
+	Forward    string           // given to --forward; "": on
+	EngineArgs []string         // more flags of the nodes that have a Redis, over the run's own
 }
 
 // Plan is one run.
@@ -58,12 +60,17 @@ type Result struct {
 
 func (p *Plan) prepare() error {
 	load := 6 * time.Second
-	if p.Chain {
+	switch {
+	case p.Chain:
 		load = 10 * time.Second
+	case p.Failover && p.Patroni == nil:
+		return errors.New("the axis patroni has no cluster of Patroni")
+	case p.Failover:
+		load = 20 * time.Second
 	}
 	p.Load, p.Enough, p.Clients = cmp.Or(p.Load, load), cmp.Or(p.Enough, minAcknowledged*11/10), cmp.Or(p.Clients, 9)
 	for _, f := range p.Faults {
-		if !f.isOf(p.Axis) && (p.File || f.Of != "") {
+		if !f.isOf(p.Axis) && (p.File || p.Failover || f.Of != "") {
 			return fmt.Errorf("fault %s is not of the axis %s", f.Name, p.Name)
 		}
 	}
@@ -144,6 +151,13 @@ func (c *cluster) judge() {
 	if c.engineRedis != nil {
 		c.judgeLosses()
 	}
+	if c.Failover {
+		c.judgeOutages()
+		names := c.noticed()
+		for i := range c.h.Setbacks {
+			c.h.Setbacks[i].Noticed = names
+		}
+	}
 	for _, n := range c.nodes {
 		for _, problem := range n.found() {
 			c.wrong(history.Alarm, "", "%s", problem)
@@ -169,7 +183,7 @@ func (c *cluster) work(ctx context.Context) error {
 	for i := range c.Clients {
 		w := c.newWorker(i, uint64(1000+i))
 		clients = append(clients, w)
-		all.Go(func() { w.repeat(working, maxThink, w.one) })
+		all.Go(func() { w.repeat(working, c.think(), w.one) })
 	}
 	payers := c.payers()
 	for _, p := range payers {
@@ -286,7 +300,7 @@ func (c *cluster) finish(ctx context.Context) (err error) {
 	if c.chain != nil {
 		c.h.Chain.Settled = time.Since(c.began)
 	}
-	c.h.Final, err = stored.Postgres(ctx, c.Postgres.URL(c.database))
+	c.h.Final, err = stored.Postgres(ctx, c.storeURL())
 	return err
 }
 

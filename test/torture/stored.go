@@ -21,10 +21,12 @@ func (c *cluster) sample(ctx context.Context) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	for ; ctx.Err() == nil; lasts(ctx, sampleEvery) {
 		var samples []history.Sample
-		err := pgx.BeginTxFunc(ctx, c.db, options, func(tx pgx.Tx) (err error) {
-			samples, err = readSamples(ctx, tx, time.Since(c.began))
+		look, cancel := context.WithTimeout(ctx, answerTimeout) // a server may stand still
+		err := pgx.BeginTxFunc(look, c.db, options, func(tx pgx.Tx) (err error) {
+			samples, err = readSamples(look, tx, time.Since(c.began))
 			return err
 		})
+		cancel()
 		if err == nil { // else the database is away
 			c.h.Samples = append(c.h.Samples, samples...)
 		}

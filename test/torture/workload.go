@@ -25,13 +25,22 @@ const (
 // short enough for porcupine and long enough to say something.
 const maxThink = 14 * time.Millisecond
 
+// think is maxThink, or longer where a run lasts for long.
+func (c *cluster) think() time.Duration {
+	if c.Failover {
+		return 5 * maxThink
+	}
+	return maxThink
+}
+
 // workload is what the clients of a run share.
 type workload struct {
 	cutting      atomic.Bool // some calls lose their connection before the answer
 	acknowledged atomic.Int64
 
-	mu  sync.Mutex // guards ids
-	ids []asked    // some of the request ids that were used
+	mu      sync.Mutex       // guards what follows
+	ids     []asked          // some of the request ids that were used
+	highest map[string]int64 // by signer, what was handed out
 }
 
 // asked is an allocate that had a request id.
@@ -56,6 +65,25 @@ func (l *workload) someID(rnd *rand.Rand) (asked, bool) {
 		return asked{}, false
 	}
 	return l.ids[rnd.IntN(len(l.ids))], true
+}
+
+// gave notes what a client was given.
+func (l *workload) gave(c *history.Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.highest == nil {
+		l.highest = make(map[string]int64)
+	}
+	for _, g := range c.Nonces {
+		l.highest[c.Signer] = max(l.highest[c.Signer], g.Nonce)
+	}
+}
+
+// above is a floor above all that clients were given of a signer.
+func (l *workload) above(signer string) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.highest[signer] + 1
 }
 
 // keep adds to a list, or where that is full in place of something else.

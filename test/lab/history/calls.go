@@ -67,6 +67,9 @@ func (s *signer) checkMarks(n int64, of *nonce) {
 		if c.Outcome != Happened {
 			continue
 		}
+		if used != nil && s.setBack(used) { // what was used is not handed out again; it may be marked once more
+			used = nil
+		}
 		if used != nil && used.Attempt != c.Attempt { // of one attempt, the second is a replacement
 			s.wrong(consumedStays, "nonce %d was consumed as attempt %d by %s and as attempt %d by %s", n, used.Attempt, used.TxHash, c.Attempt, c.TxHash)
 		}
@@ -117,7 +120,7 @@ func (s *signer) checkRequest(id string, calls []*Call) {
 			continue
 		}
 		// A conflict shows no more of them than were asked for.
-		if len(told) > 0 && len(s.losses) == 0 { // else it may be of any epoch
+		if len(told) > 0 && len(s.losses) == 0 && !s.lostSome { // else it may be of any epoch
 			first := told[0]
 			if !sameNonces(first.Nonces[:min(len(first.Nonces), max(c.Count, 1))], c.Holds) {
 				s.wrong(OneAnswer, "request %s was answered %v by %s and is said by %s to have got %v", id, first.Nonces, first.Node, c.Node, c.Holds)
@@ -137,7 +140,7 @@ func sameNonces(a, b []Given) bool {
 func (s *signer) checkTokens() {
 	var tokens []reading
 	for _, c := range s.calls {
-		if c.Kind == Allocate && c.Outcome == Happened && c.Token > 0 && !s.ofOldGrant(c) && (c.RequestID == "" || len(s.requests[c.RequestID]) == 1) {
+		if c.Kind == Allocate && c.Outcome == Happened && c.Token > 0 && !s.ofOldGrant(c) && !s.within(c) && (c.RequestID == "" || len(s.requests[c.RequestID]) == 1) {
 			tokens = append(tokens, reading{c, c.Token})
 		}
 	}
@@ -155,7 +158,7 @@ func (s *signer) checkReads() {
 	} {
 		read := make(map[int64][]reading) // by epoch
 		for _, c := range s.calls {
-			if c.Kind != Status || c.Outcome != Happened || len(s.losses) > 0 && (what == "floor" || s.ofOldGrant(c)) || s.RowsBehind && what != "token" {
+			if c.Kind != Status || c.Outcome != Happened || s.within(c) || len(s.losses) > 0 && (what == "floor" || s.ofOldGrant(c)) || s.RowsBehind && what != "token" {
 				continue
 			}
 			epoch := int64(0)
@@ -272,7 +275,7 @@ func (s *signer) checkOrder() {
 					}
 				}
 			case c.Kind == MarkUsed:
-				used[c.Nonce] = true
+				used[c.Nonce] = !s.setBack(c)
 			case c.Kind == MarkRecyclable && c.State == Released && used[c.Nonce]:
 				s.wrong(disorder, "client %d consumed nonce %d, and the release behind it was accepted by %s", c.Client, c.Nonce, c.Node)
 			}
@@ -291,6 +294,7 @@ func (s *signer) checkSamples() {
 	for i := 1; i < len(s.samples); i++ {
 		was, is := s.samples[i-1], s.samples[i]
 		switch {
+		case s.apart(was.At, is.At):
 		case is.Version > was.Version && is.Written > 0 && is.Written < was.Token:
 			s.wrong(tokenBack, "version %d was written under token %d when the token was %d, at %v", is.Version, is.Written, was.Token, is.At)
 		case is.Token < was.Token:

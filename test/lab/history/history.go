@@ -195,6 +195,8 @@ type History struct {
 	Final   *Final   `json:"final,omitempty"`
 	// Losses with Redis after which signers were mended, by signer in their order.
 	Losses []Loss `json:"losses,omitempty"`
+	// Setbacks are the times that the store lost commits.
+	Setbacks []Setback `json:"setbacks,omitempty"`
 	// Left says why nodes left the performance engine by themselves, each time.
 	Left []string `json:"left,omitempty"`
 	// Chain is of the signers of a chain, who are in no other member; nil: there was none.

@@ -19,6 +19,8 @@ type signer struct {
 	losses  []Loss        // in order of epoch
 	stored  *StoredSigner // nil: not in Final, or no Final
 
+	lostSome bool // a setback of the store took something of it, or made a gateway stop it
+
 	nonces   map[int64]*nonce
 	requests map[string][]*Call // allocates by request id
 }

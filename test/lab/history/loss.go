@@ -66,14 +66,14 @@ func (s *signer) forgives(l *Loss, n int64, g *handOut) bool {
 // before reports whether an attempt of a nonce is of an epoch before the loss.
 func (l *Loss) before(n, attempt int64) bool { return n < l.Ceiling && attempt < firstAttempt(l.Epoch) }
 
-// forgivenAnswer reports whether a loss may have made the store forget what a request id got.
+// forgivenAnswer reports whether a loss, or a setback, may have made the store forget what a request id got.
 func (s *signer) forgivenAnswer(c *Call) bool {
-	return slices.ContainsFunc(c.Nonces, func(g Given) bool { return s.forgiven(g.Nonce, &handOut{c, g.Attempt}) })
+	return s.setBack(c) || slices.ContainsFunc(c.Nonces, func(g Given) bool { return s.forgiven(g.Nonce, &handOut{c, g.Attempt}) })
 }
 
-// forgotten reports whether a loss made the store forget a hand-out before a mark was answered.
+// forgotten reports whether a loss, or a setback, made the store forget a hand-out before a mark was answered.
 func (s *signer) forgotten(n int64, g *handOut, mark *Call) bool {
-	return slices.ContainsFunc(s.losses, func(l Loss) bool {
+	return s.setBack(g.call) || slices.ContainsFunc(s.losses, func(l Loss) bool {
 		return s.forgives(&l, n, g) && s.endedAt(mark) >= l.At && !s.has(n, g.attempt, l.Epoch)
 	})
 }

@@ -38,8 +38,8 @@ type step struct {
 
 // checkModel asks porcupine for an order of the signer's calls.
 func (s *signer) checkModel() {
-	if len(s.losses) > 0 {
-		return // what of it holds is in loss.go
+	if len(s.losses) > 0 || s.lostSome {
+		return // what of it holds is in loss.go, and in setback.go
 	}
 	ops := s.operations()
 	m := model(s.limits.ClockSlack.Milliseconds() - s.GraceMs)

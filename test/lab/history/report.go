@@ -45,6 +45,8 @@ const (
 	notLinear Rule = "not linearizable"
 	// Undecided: porcupine ran out of time; that counts as a failure.
 	Undecided Rule = "porcupine undecided"
+	// Unnoticed: the store lost what was acknowledged, and no gateway stopped the signer.
+	Unnoticed Rule = "loss not noticed"
 	// Void: too few calls were acknowledged for the history to say anything.
 	Void Rule = "void"
 )
@@ -129,6 +131,7 @@ func Check(h *History, limits Limits) *Report {
 		r.add(Void, "", "%d calls were acknowledged, at least %d are needed", r.Acknowledged, limits.MinAcknowledged)
 	}
 	for _, s := range signers {
+		s.checkSetbacks()
 		s.checkCalls()
 		s.checkOrder()
 		s.checkSamples()

@@ -8,7 +8,7 @@ import (
 // checkStored compares what clients were told with what is stored.
 func (s *signer) checkStored() {
 	if s.stored == nil {
-		if slices.ContainsFunc(s.calls, func(c *Call) bool { return c.Outcome == Happened && c.Kind != Status }) {
+		if slices.ContainsFunc(s.calls, func(c *Call) bool { return c.Outcome == Happened && c.Kind != Status && !s.within(c) }) {
 			s.wrong(HoldLost, "the signer is not in the store")
 		}
 		return
@@ -56,7 +56,7 @@ func (s *signer) checkWhole(rows map[int64]*Row) {
 		}
 	}
 	for _, c := range s.calls {
-		if c.Kind == Status && len(s.losses) > 0 {
+		if c.Kind == Status && len(s.losses) > 0 || s.within(c) {
 			continue // what it saw may have been lost
 		}
 		if c.Outcome == Happened && (c.Token > st.Token || c.Version > st.Version || c.Next > st.Next || c.FloorNow > st.Floor) {
@@ -75,24 +75,24 @@ func (s *signer) checkRow(n int64, of *nonce, row *Row) {
 		}
 	}
 	if row == nil {
-		if last.call != nil {
+		if last.call != nil && !s.setBack(last.call) {
 			s.wrong(HoldLost, "nonce %d attempt %d was given to client %d and is not stored", n, last.attempt, last.call.Client)
 		}
 		return
 	}
-	if row.Attempt < last.attempt && !s.forgiven(n, &last) {
+	if row.Attempt < last.attempt && !s.forgiven(n, &last) && !s.setBack(last.call) {
 		s.wrong(HoldLost, "nonce %d attempt %d was given to client %d, and attempt %d is stored", n, last.attempt, last.call.Client, row.Attempt)
 	}
 	if last.call != nil && row.Attempt == last.attempt && row.Status == Held && row.HeldUntil != last.call.HeldUntil {
 		s.wrong(HoldLost, "nonce %d attempt %d is held until %d by what client %d was told, and until %d in the store", n, last.attempt, last.call.HeldUntil, last.call.Client, row.HeldUntil)
 	}
 	for _, c := range of.used {
-		if c.Outcome == Happened && (row.Status != Consumed || !slices.Contains(row.hashes(), c.TxHash)) {
+		if c.Outcome == Happened && !s.setBack(c) && (row.Status != Consumed || !slices.Contains(row.hashes(), c.TxHash)) {
 			s.wrong(consumedStays, "nonce %d was consumed by %s, and %s %v is stored", n, c.TxHash, row.Status, row.hashes())
 		}
 	}
 	for _, c := range of.freed {
-		if c.Outcome == Happened && row.Attempt == c.Attempt && row.Status == Held {
+		if c.Outcome == Happened && row.Attempt == c.Attempt && row.Status == Held && !s.setBack(c) {
 			s.wrong(HoldLost, "nonce %d attempt %d was released, and is stored as held", n, c.Attempt)
 		}
 	}

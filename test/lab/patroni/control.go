@@ -104,6 +104,22 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 	})
 }
 
+// AwaitReplicated waits until all standbys have on disk what a leader has confirmed until now.
+func (c *Cluster) AwaitReplicated(ctx context.Context, leader *Member) error {
+	var at string
+	if err := leader.Ask(ctx, &at, `SELECT pg_current_wal_lsn()::text`); err != nil {
+		return err
+	}
+	return c.tries(ctx, func(ctx context.Context) error {
+		var all bool
+		err := leader.Ask(ctx, &all, `SELECT count(*) = $1 FROM pg_stat_replication WHERE flush_lsn >= $2::pg_lsn`, hosts-1, at)
+		if err == nil && !all {
+			err = errors.New("a standby lacks something")
+		}
+		return err
+	})
+}
+
 // tries does something again and again for as long as the cluster is waited for.
 func (c *Cluster) tries(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

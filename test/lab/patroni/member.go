@@ -66,9 +66,7 @@ func (m *Member) restAddr() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(m.rest))
 }
 
-// URL addresses a database of this member alone, as the superuser.
-func (m *Member) URL(db string) string { return m.urlAs("postgres", db) }
-
+// urlAs addresses a database of this member alone, as one of the roles of deploy/patroni.
 func (m *Member) urlAs(role, db string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(role, m.c.password), Host: m.addr(), Path: "/" + db, RawQuery: "sslmode=disable&connect_timeout=2"}
 	return u.String()
@@ -159,9 +157,9 @@ func (m *Member) postmaster() []int {
 	return []int{pid}
 }
 
-// Exec runs a statement on the member itself, in a database.
-func (m *Member) Exec(ctx context.Context, db, sql string) error {
-	return m.with(ctx, db, func(conn *pgx.Conn) error {
+// Exec runs a statement on the member itself, also while its sessions are read-only.
+func (m *Member) Exec(ctx context.Context, sql string) error {
+	return m.with(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql)
 		return err
 	})
@@ -169,11 +167,11 @@ func (m *Member) Exec(ctx context.Context, db, sql string) error {
 
 // Ask reads one value from the member itself.
 func (m *Member) Ask(ctx context.Context, into any, sql string, args ...any) error {
-	return m.with(ctx, "postgres", func(conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into) })
+	return m.with(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into) })
 }
 
-func (m *Member) with(ctx context.Context, db string, do func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, m.URL(db))
+func (m *Member) with(ctx context.Context, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, m.urlAs("postgres", "postgres"))
 	if err != nil {
 		return err
 	}

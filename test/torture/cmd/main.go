@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"noncegate/test/lab/patroni"
 	"noncegate/test/torture"
 )
 
@@ -34,8 +36,8 @@ func main() {
 	k.FatalIfErrorf(k.Run())
 }
 
-// with does something with a PostgreSQL and a folder that do not outlive it.
-func with(ctx context.Context, do func(o torture.Options, dir string) error) error {
+// with does something with a PostgreSQL and a folder that do not outlive it, and for the axis patroni with one that fails over.
+func with(ctx context.Context, axes []string, do func(o torture.Options, dir string) error) (err error) {
 	dir, err := os.MkdirTemp("", "torture")
 	if err != nil {
 		return err
@@ -45,18 +47,26 @@ func with(ctx context.Context, do func(o torture.Options, dir string) error) err
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(torture.Options{Postgres: pg}, dir), pg.Close())
+	defer func() { err = errors.Join(err, pg.Close()) }()
+	o := torture.Options{Postgres: pg}
+	if slices.Contains(axes, "patroni") {
+		if o.Patroni, err = patroni.Start(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, o.Patroni.Close()) }()
+	}
+	return do(o, dir)
 }
 
 type campaignCmd struct {
-	Axis   []string      `default:"postgres,engine,chain,sqlite" help:"One campaign for each."`
+	Axis   []string      `default:"postgres,engine,chain,sqlite,patroni" help:"One campaign for each."`
 	Passes int           `default:"1" help:"How often each combination of faults is broken, those already done included."`
 	Dir    string        `default:"torture-out" help:"Where the state is kept, and what failed runs leave; a folder for each axis."`
 	Limit  time.Duration `default:"0" help:"Stop each campaign after this time; 0: never."`
 }
 
 func (c *campaignCmd) Run(ctx context.Context) error {
-	return with(ctx, func(o torture.Options, dir string) error {
+	return with(ctx, c.Axis, func(o torture.Options, dir string) error {
 		var failures []error
 		for _, axis := range c.Axis {
 			if ctx.Err() != nil {
@@ -82,14 +92,14 @@ func (c *campaignCmd) one(ctx context.Context, o torture.Options, axis, dir stri
 }
 
 type runCmd struct {
-	Axis   string   `arg:"" help:"The axis: postgres, engine, chain or sqlite."`
+	Axis   string   `arg:"" help:"The axis: postgres, engine, chain, sqlite or patroni."`
 	Seed   uint64   `arg:"" help:"Seed; without --faults it also says which."`
 	Faults []string `help:"Names of the faults."`
 	Dir    string   `default:"torture-out" help:"Where everything of the run is kept."`
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	return with(ctx, func(o torture.Options, dir string) (err error) {
+	return with(ctx, []string{c.Axis}, func(o torture.Options, dir string) (err error) {
 		if err = o.Prepare(ctx, c.Axis, dir); err != nil {
 			return err
 		}
@@ -114,13 +124,13 @@ func (c *runCmd) Run(ctx context.Context) error {
 }
 
 type plantedCmd struct {
-	Axis []string `help:"Only those of these axes."`
+	Axis []string `default:"postgres,engine,chain,sqlite,patroni" help:"Only those of these axes."`
 	Runs int      `default:"5" help:"Runs of each at most; the first that notices is the last."`
 	Only string   `help:"Only those whose name contains this."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
-	return with(ctx, func(o torture.Options, dir string) error {
+	return with(ctx, c.Axis, func(o torture.Options, dir string) error {
 		cfg := torture.PlantConfig{Options: o, Dir: dir, Runs: c.Runs}
 		missed, err := torture.Planted(ctx, cfg, c.Axis, c.Only, os.Stdout)
 		if err == nil && missed > 0 {

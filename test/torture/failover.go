@@ -1,0 +1,178 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"noncegate/nonce/postgres"
+	"noncegate/test/lab/history"
+)
+
+// gatewayRole is whom the gateways of the axis patroni are at their database. Its password is in a file, and may change.
+const gatewayRole = "noncegate"
+
+// failoverMembers are the nodes of a run on a PostgreSQL that fails over. There is none of mode basic, which remembers nothing, so that
+// nobody could notice what the store lost of it.
+var failoverMembers = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"w3", "worker-queue"}}
+
+// outage is a time without a primary, by a fault.
+type outage struct {
+	what   string
+	from   time.Duration
+	writes time.Duration // how long it took until a member of Patroni took writes again
+}
+
+// startFailover makes a database of a run on Patroni's cluster.
+func (c *cluster) startFailover(ctx context.Context) error {
+	c.database = "t" + strings.ToLower(rand.Text())
+	if err := c.onPrimary(ctx, fmt.Sprintf(`DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '%s') THEN CREATE ROLE %s LOGIN; END IF; END $$`, gatewayRole, gatewayRole)); err != nil {
+		return err
+	}
+	if err := c.setPassword(ctx, func() {}); err != nil {
+		return err
+	}
+	if err := c.onPrimary(ctx, "CREATE DATABASE "+c.database+" OWNER "+gatewayRole); err != nil {
+		return err
+	}
+	pool, err := pgxpool.ParseConfig(c.Patroni.URL(c.database))
+	if err != nil {
+		return err
+	}
+	if c.db, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
+		return err
+	}
+	s, err := postgres.Open(ctx, c.storeURL(), shards, postgres.Config{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// storeURL is that of the run's database, past all proxies.
+func (c *cluster) storeURL() string {
+	if c.Failover {
+		return c.Patroni.URLAs(url.User(gatewayRole), c.database, url.Values{"passfile": {c.passfile()}})
+	}
+	return c.Postgres.URL(c.database)
+}
+
+func (c *cluster) passfile() string { return filepath.Join(c.room.Dir(), "passfile") }
+
+// setPassword gives the gateways' role another password, does something, and only then writes it where gateways read it.
+func (c *cluster) setPassword(ctx context.Context, between func()) error {
+	password := rand.Text()
+	if err := c.onPrimary(ctx, fmt.Sprintf(`ALTER ROLE %s PASSWORD '%s'`, gatewayRole, password)); err != nil {
+		return err
+	}
+	between()
+	return c.room.WriteFile("passfile", fmt.Sprintf("*:*:*:%s:%s\n", gatewayRole, password))
+}
+
+// onPrimary runs a statement as the superuser, on the database postgres of whichever member takes writes.
+func (c *cluster) onPrimary(ctx context.Context, sql string) error {
+	return tries(ctx, startTimeout, 20*poll, func(ctx context.Context) error {
+		conn, err := pgx.Connect(ctx, c.Patroni.URL("postgres"))
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		_, err = conn.Exec(ctx, sql)
+		return err
+	})
+}
+
+// outages notes of each time without a primary for how long no client was told that anything happened.
+func (c *cluster) judgeOutages() {
+	var ends []time.Duration
+	for i := range c.h.Calls {
+		if call := &c.h.Calls[i]; call.Outcome == history.Happened && call.Kind != history.Status {
+			ends = append(ends, call.End)
+		}
+	}
+	slices.Sort(ends)
+	for _, o := range c.outages {
+		longest := time.Duration(0)
+		for i := 1; i < len(ends); i++ {
+			if ends[i] > o.from {
+				longest = max(longest, ends[i]-max(ends[i-1], o.from))
+			}
+		}
+		c.h.Faults = append(c.h.Faults, fmt.Sprintf("stall: %s: PostgreSQL took writes after %.1f s, no client was answered for %.1f s",
+			o.what, o.writes.Seconds(), longest.Seconds()))
+	}
+}
+
+// stopsSigner is in the line of a gateway's log that says that it stopped a signer because the store went back.
+const stopsSigner = "this signer is stopped until nonce_setFloor"
+
+// noticed lists the signers that gateways stopped.
+func (c *cluster) noticed() (names []string) {
+	for _, n := range c.nodes {
+		for i := range n.starts {
+			text, err := os.ReadFile(filepath.Join(c.room.Dir(), n.log(i+1)))
+			if err != nil {
+				continue // found tells of it
+			}
+			for line := range strings.Lines(string(text)) {
+				var said struct{ Signer string }
+				if strings.Contains(line, stopsSigner) && json.Unmarshal([]byte(line), &said) == nil {
+					names = append(names, said.Signer)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// setBack notes that the store lost what it had confirmed between two moments, and does what a person does then: whatever is refused until
+// somebody says what is safe gets a floor above all that clients know to have been handed out.
+func (b *breaker) setBack(ctx context.Context, from, to time.Duration) error {
+	b.mu.Lock()
+	b.h.Setbacks = append(b.h.Setbacks, history.Setback{From: from, To: to})
+	number := b.Clients + len(b.h.Setbacks)
+	b.mu.Unlock()
+	w := b.newWorker(number, uint64(5000+number))
+	defer w.close()
+	floors := 0
+	err := tries(ctx, 2*time.Minute, 20*poll, func(ctx context.Context) (err error) {
+		for i := range signers {
+			name := signerName(i)
+			served, told := false, "no node could be asked"
+			for _, n := range b.nodes {
+				done, _, failed := w.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
+				if failed != nil {
+					continue
+				}
+				served, told = served || done[0].Outcome == history.Happened, done[0].Detail
+				if strings.Contains(told, "raise its floor") {
+					floor := b.load.above(name) + int64(floors)
+					floors++
+					w.do(ctx, n, false, history.Call{Kind: history.SetFloor, Signer: name, Floor: floor})
+				}
+			}
+			if !served {
+				err = errors.Join(err, fmt.Errorf("%s: %s", name, told))
+			}
+		}
+		return err
+	})
+	b.note("somebody gave %d floors; all are served: %v", floors, err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.h.Calls = append(b.h.Calls, w.calls...)
+	return nil // who is not served is stuck, which the end tells
+}
