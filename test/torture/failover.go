@@ -55,11 +55,14 @@ func (c *cluster) startFailover(ctx context.Context) error {
 	if c.db, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
 		return err
 	}
-	s, err := postgres.Open(ctx, c.storeURL(), shards, postgres.Config{})
-	if err != nil {
-		return err
-	}
-	return s.Close()
+	// A standby that is asked first may not know the password yet, and the driver then asks no other.
+	return tries(ctx, startTimeout, 20*poll, func(ctx context.Context) error {
+		s, err := postgres.Open(ctx, c.storeURL(), shards, postgres.Config{})
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	})
 }
 
 // storeURL is that of the run's database, past all proxies.
