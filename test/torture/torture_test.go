@@ -19,6 +19,7 @@ import (
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/history"
+	"noncegate/test/lab/patroni"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -110,6 +111,13 @@ func TestLongHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
 // All clusters share the PostgreSQL, so it is not parallel to any other.
 func TestLongAHistoryInWhichPostgreSQLCrashesKeepsEveryRule(t *testing.T) {
 	judged(t, "postgres", Plan{Seed: 5}, "postgres-crash")
+}
+
+// The leader of a synchronous cluster dies. It needs Patroni and etcd, which make test-long installs where it may.
+func TestLongAHistoryInWhichTheLeaderDiesKeepsEveryRule(t *testing.T) {
+	ha := must[*patroni.Cluster](t)(patroni.Start(t.Context()))
+	t.Cleanup(func() { expect.Check(t, ha.Close()) })
+	judged(t, "patroni", Plan{Seed: 6, Options: Options{Patroni: ha}}, "leader-kill")
 }
 
 // A gateway on a file: its disk is full, fails, and forgets what was not synced.
