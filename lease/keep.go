@@ -38,7 +38,7 @@ type Keeper struct {
 	ttl     time.Duration
 	log     *slog.Logger
 	renewed func(r Renewal, started, ended time.Time)
-	lost    func(error)
+	lost    func(err error, renewed bool) (goesOn bool)
 
 	counter   int64     // of the last heartbeat that was confirmed
 	confirmed time.Time // when that began
@@ -49,11 +49,12 @@ type Keeper struct {
 // Keep takes the lease of a node that is registered, and keeps it. The end of ctx ends the
 // first renewal only; later ones end by Stop. renewed is called after
 // each renewal, from one goroutine at a time (this one, then the Keeper's), with the times
-// between which the store was asked. lost is called once at most, with ErrSuperseded or
-// ErrWentBack; the heartbeat is over then. Keep returns an error only if
+// between which the store was asked. lost is called with ErrSuperseded or
+// ErrWentBack; the heartbeat is over then, unless the store renewed the lease and lost says that it goes on. Keep returns an error only if
 // the first renewal fails. Neither function may call Stop, which waits for them; renewed is first
 // called before Keep returns.
-func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renewed func(r Renewal, started, ended time.Time), lost func(error), log *slog.Logger) (*Keeper, error) {
+func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renewed func(r Renewal, started, ended time.Time),
+	lost func(err error, renewed bool) (goesOn bool), log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease", "node", h.Node), renewed: renewed, lost: lost}
 	if err := k.once(ctx, max(firstPatience, k.patience())); err != nil {
 		return nil, fmt.Errorf("take the lease of node %q: %w", h.Node, err)
@@ -63,6 +64,9 @@ func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renew
 	k.done.Go(func() { k.run(beats) })
 	return k, nil
 }
+
+// errOver ends the heartbeat of a node that does not go on.
+var errOver = errors.New("the heartbeat is over")
 
 // Stop ends the heartbeat and waits for it. The lease ends by itself. It may be called twice.
 func (k *Keeper) Stop() {
@@ -89,7 +93,9 @@ func (k *Keeper) run(ctx context.Context) {
 		case ctx.Err() != nil: // the end of the heartbeat is no outage
 			return
 		case errors.Is(err, ErrSuperseded), errors.Is(err, ErrWentBack):
-			k.lost(err)
+			k.lost(err, false)
+			return
+		case errors.Is(err, errOver):
 			return
 		case err != nil:
 			failed++
@@ -124,7 +130,9 @@ func (k *Keeper) once(ctx context.Context, patience time.Duration) error {
 		return fmt.Errorf("renew, for %v at most: %w", patience, err)
 	}
 	if r.Counter <= k.counter {
-		return fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter)
+		if err := fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter); !k.lost(err, true) {
+			return errOver
+		}
 	}
 	k.counter, k.confirmed = r.Counter, started
 	k.renewed(r, started, time.Now())

@@ -17,6 +17,7 @@ type leases struct {
 	counter int64
 	at      []time.Time
 	fail    func(beat int) error // may wait; nil: no heartbeat fails
+	goesOn  bool                 // what the node does when the counter went back
 }
 
 func (l *leases) Renew(ctx context.Context, h Holder, ttl time.Duration) (Renewal, error) {
@@ -63,7 +64,7 @@ func kept(t *testing.T, l *leases, test func(k *Keeper, renewed *renewals, lost 
 				t.Errorf("renewed until %v, between %v and %v", r.Until, started, ended)
 			}
 			renewed.add(r.Counter)
-		}, func(err error) { lost <- err }, slog.New(slog.DiscardHandler))
+		}, func(err error, _ bool) bool { lost <- err; return l.goesOn }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +170,7 @@ func fallsAt5(by int64) func(*leases, int) error {
 func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 	hanging := &hung{}
 	synctest.Test(t, func(t *testing.T) {
-		k, err := Keep(t.Context(), hanging, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		k, err := Keep(t.Context(), hanging, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error, _ bool) bool { t.Error(err); return false }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,7 @@ func TestAHeartbeatThatHangsIsGivenUpBeforeTheNext(t *testing.T) {
 func TestTwoHeartbeatsThatHangMayBeLost(t *testing.T) {
 	store := &hung{answersFrom: 4}
 	synctest.Test(t, func(t *testing.T) {
-		k, err := Keep(t.Context(), store, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, slog.New(slog.DiscardHandler))
+		k, err := Keep(t.Context(), store, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error, _ bool) bool { t.Error(err); return false }, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +253,7 @@ func TestAnOutageIsSaidOnceAndSoIsItsEnd(t *testing.T) {
 			}
 			return nil
 		}}
-		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error) { t.Error(err) }, log)
+		k, err := Keep(t.Context(), l, Holder{"a", 1}, ttl, func(Renewal, time.Time, time.Time) {}, func(err error, _ bool) bool { t.Error(err); return false }, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,6 +108,8 @@ type Table struct {
 	looking chan struct{} // capacity 1: full while the store is asked for the fleet
 	fleet   atomic.Pointer[Fleet]
 	retired atomic.Bool // no shard is acquired any more
+	// Still has no shard moved to where it should be: what this node remembers of its signers is needed.
+	Still atomic.Bool
 }
 
 // NewTable is a table of these shards, of which nothing is known. Look is to be called first.
@@ -224,7 +226,7 @@ func (t *Table) Blind() {
 
 // mayMove reports whether this node gives a shard up for the node that should have it.
 func (t *Table) mayMove(m *Term, preferred string) bool {
-	return preferred != "" && preferred != t.Holder.Node && m.Stopped.Load() == 0 &&
+	return preferred != "" && preferred != t.Holder.Node && m.Stopped.Load() == 0 && !t.Still.Load() &&
 		time.Now().After(m.keptUntil) && t.Server.Reaches(preferred)
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"noncegate/lease"
@@ -81,13 +82,43 @@ func (w *worker) fenced(g *group, row *lease.Shard) {
 }
 
 const (
-	errNoEngine nonce.Told = "the signer's shard has the performance engine, which this node does not have"
-	errLeft     nonce.Told = "this node cannot serve the performance engine of the signer's shard just now; try again"
+	errNoEngine   nonce.Told = "the signer's shard has the performance engine, which this node does not have"
+	errOwnerFirst nonce.Told = "the database became another one, and the node that had the signer's shard takes it up first; try again"
+	errLeft       nonce.Told = "this node cannot serve the performance engine of the signer's shard just now; try again"
 )
+
+// history is when the store became another one.
+type history struct {
+	mu         sync.Mutex // guards what follows
+	generation uint64
+	at         time.Time // zero: it did not
+}
+
+// ownersFirst reports whether the store became another one a moment ago, in which each node takes up its own shards: no other one remembers
+// their signers, and could notice what the store lost of them.
+func (s *Service) ownersFirst() bool {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	if e := s.store.Generation(); s.history.generation != e {
+		s.history.generation, s.history.at = e, time.Now()
+	}
+	return time.Since(s.history.at) < ownersFirstFor*s.cfg.LeaseTTL
+}
+
+// ownersFirstFor is for how many leases a shard is left to the node that had it.
+const ownersFirstFor = 2
+
+// others reports whether a shard was another node's, as this node saw last.
+func (s *Service) others(row *lease.Shard) bool {
+	return row.Owner.Node != "" && row.Owner.Node != s.holder.Node
+}
 
 // leaves reports whether this node leaves a shard of that row, which no node has served since then, to
 // others.
 func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
+	if s.others(row) && s.ownersFirst() {
+		return true
+	}
 	return row.Performance && (s.cfg.Engine == nil || s.cfg.Engine.Leaves(row, since))
 }
 
@@ -96,10 +127,16 @@ func (s *Service) leaves(row *lease.Shard, since time.Time) bool {
 func (w *worker) yield(groups []*group) []*group {
 	return slices.DeleteFunc(groups, func(g *group) bool {
 		sh := g.shard
-		if sh.Mine() || sh.Unsure || len(g.tasks) == 0 || w.engine == nil || !w.svc.leaves(sh.Row(), time.Time{}) {
+		switch {
+		case sh.Mine() || len(g.tasks) == 0:
 			return false
+		case w.svc.others(sh.Row()) && w.svc.ownersFirst():
+			w.park(g, errOwnerFirst)
+		case sh.Unsure || w.engine == nil || !w.svc.leaves(sh.Row(), time.Time{}):
+			return false
+		default:
+			w.park(g, errLeft)
 		}
-		w.park(g, errLeft)
 		return true
 	})
 }

@@ -70,6 +70,7 @@ func (w *worker) tryCommit(groups []*group) (nonce.Committed, error) {
 // applied follows a commit: memory, results, events, in this order.
 func (w *worker) applied(g *group, now time.Time) {
 	sig, plan := g.sig, g.plan
+	sig.unseen = false // of a stopped one, nothing but a safe floor is applied
 	if plan.Writes {
 		if w.engine != nil {
 			w.engine.Committed(Part{g})

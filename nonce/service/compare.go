@@ -20,9 +20,15 @@ const noStay = math.MaxUint64
 
 // compareAll follows a store that may have become another one: a failover to a copy that
 // lacks commits, or a restore. Every shard is acquired again, and every signer that is
-// remembered is compared with its row: what went back is stopped, everything else is
+// remembered is compared with its row: what went back is stopped, and what others wrote is
 // forgotten. While the store does not answer, the shards are not this node's.
 func (w *worker) compareAll() {
+	if w.hadAt != w.generation { // before rows of the other history say whose the shards were
+		w.had, w.hadAt = make(map[*shard]bool), w.generation
+		for _, sh := range w.svc.shards {
+			w.had[sh] = sh.Row().Owner == w.svc.holder
+		}
+	}
 	w.svc.log.Warn("the store may have become another one; what is remembered is compared with it", "signers", len(w.memory.signers))
 	shards := w.owned()
 	for i, got := range w.svc.table.Acquire(shards) {
@@ -68,7 +74,9 @@ func (w *worker) compare(signers []*signer) bool {
 			w.set(sig, l.Signer, l.Token)
 		case rowWentBack(sig, l):
 			w.stopSigner(sig, l)
-		default:
+		case w.behind > 0 && (l.Signer.Version != sig.row.Version || !w.had[sig.shard]): // another node may have written more
+			w.stopUnseen(sig, l)
+		case l.Signer.Version != sig.row.Version:
 			w.memory.forget(sig)
 		}
 	}
@@ -96,7 +104,7 @@ func (w *worker) set(sig *signer, row nonce.Signer, token int64) {
 	w.memory.set(sig, row, token)
 	switch {
 	case !sig.stopped:
-	case row.Floor >= sig.safe:
+	case row.Floor >= sig.safe && !sig.unseen:
 		w.svc.log.Warn("a new floor lets a stopped signer serve again", "signer", sig.name, "floor", row.Floor)
 		sig.stopped, sig.confirmed = false, 0
 		sig.shard.Stopped.Add(-1)
@@ -135,6 +143,13 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 		"signer", sig.name, "seen_version", max(sig.row.Version, sig.confirmed), "version", l.Signer.Version,
 		"seen_next", sig.safe, "next", l.Signer.Next)
 	w.memory.set(sig, l.Signer, l.Token)
+}
+
+// stopUnseen stops a signer of which this node does not know what the store lost, if anything. One that is not stored may have been lost
+// whole, and a floor of 0 would change nothing.
+func (w *worker) stopUnseen(sig *signer, l *nonce.LoadedSigner) {
+	sig.unseen, sig.safe = true, max(sig.safe, 1)
+	w.stopSigner(sig, l)
 }
 
 // stop has nothing but a safe floor change the signer.

@@ -162,6 +162,12 @@ func (w *worker) stoppedNow(g *group, version int64) {
 // saw when it owned the shard before, and the signer is stopped.
 func (w *worker) remember(g *group, l *nonce.LoadedSigner) *signer {
 	switch was := w.memory.signers[g.name]; {
+	case was == nil && w.behind > 0:
+		sig := &signer{name: g.name, shard: g.shard, stay: g.shard.Stay, row: l.Signer, token: l.Token}
+		w.followChain(sig)
+		w.memory.add(sig)
+		w.stopUnseen(sig, l)
+		return nil
 	case was == nil:
 	case was.stopped: // before the shard was lost; its floor may have been raised elsewhere meanwhile
 		w.meetAgain(was)

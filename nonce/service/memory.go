@@ -26,6 +26,7 @@ type signer struct {
 	ahead   bool  // of its row; memory is whole
 	pinned  bool  // it is not known whether what was planned of it last has happened
 	stopped bool  // the store showed less of it than was seen, or refused what memory has of it
+	unseen  bool  // it is stopped although nothing was seen that the store lacks: only a floor that is given here lets it serve again
 	safe    int64 // a floor at or above it lets it serve again
 
 	// The version that was confirmed ahead of the row when the shard was lost, and the epoch of that; 0:

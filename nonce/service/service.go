@@ -73,6 +73,8 @@ type Service struct {
 	leasedUntil time.Time
 
 	halted  atomic.Pointer[error]
+	behind  atomic.Uint64 // how often the store went back as a whole, and this node went on with what it remembers
+	history history
 	streams atomic.Uint64 // the id of the latest remoteSigner
 	tally   tally
 	saidWhy rate.Sometimes
@@ -101,7 +103,7 @@ func New(ctx context.Context, store nonce.Store, h lease.Holder, cfg Config, fig
 	}
 	s := &Service{
 		store: store, holder: h, cfg: cfg, fig: fig, sink: sink, log: log.With("component", "nonce"), fatal: fatal,
-		stop: make(chan struct{}), ended: make(chan struct{}), saidWhy: rate.Sometimes{Interval: sayEvery},
+		history: history{generation: store.Generation()}, stop: make(chan struct{}), ended: make(chan struct{}), saidWhy: rate.Sometimes{Interval: sayEvery},
 	}
 	s.calls, s.cutShort = context.WithCancel(context.Background())
 	s.clock = &clock{longestHold: cfg.MaxHold, jumped: s.clockJumped}
@@ -132,7 +134,7 @@ const firstLook = 10 * time.Second
 
 // begin takes the lease, looks who owns what, and starts the goroutines.
 func (s *Service) begin(ctx context.Context) (err error) {
-	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.halt, s.log); err != nil {
+	if s.keeper, err = lease.Keep(ctx, s.store, s.holder, s.cfg.LeaseTTL, s.renewed, s.heartbeatLost, s.log); err != nil {
 		return err
 	}
 	_, err = backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, s.table.Look(ctx) }, backoff.WithMaxElapsedTime(firstLook))
@@ -175,6 +177,22 @@ func (s *Service) every(d time.Duration, do func(*time.Ticker)) {
 
 func (s *Service) clockJumped(by time.Duration) {
 	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
+}
+
+// heartbeatLost follows a store that shows less heartbeats than it confirmed: it lost what was committed last. What other nodes, or
+// nobody, remember of that cannot be told, so from now on a signer is served if this node remembers it, and the row is the same, or once it
+// was given a floor. A node without memory, and one with the performance engine, stops as a whole.
+func (s *Service) heartbeatLost(err error, renewed bool) (goesOn bool) {
+	if !renewed || s.basic != nil || s.cfg.Engine != nil || s.haltedBy() != nil {
+		s.halt(err)
+		return false
+	}
+	s.log.Error("the store went back: every signer that this node does not remember as its row is, is stopped until nonce_setFloor gives it a safe floor",
+		"error", err)
+	s.fig.WentBack()
+	s.table.Still.Store(true)
+	s.behind.Add(1)
+	return true
 }
 
 // halt refuses everything from now on: the node was superseded or the store went

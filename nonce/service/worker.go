@@ -43,6 +43,9 @@ type worker struct {
 	open       map[string]*group // the memory of group
 	rerouted   []*group          // groups that begin the next round at its first step again
 	generation uint64            // of the store, as of which memory is; noGeneration: memory must be compared first
+	behind     uint64            // Service.behind, as of which memory is; above 0, what is not remembered is stopped
+	had        map[*shard]bool   // the shards that were this node's when the store became that of hadAt
+	hadAt      uint64
 	wakers     []nonce.Waker
 	marked     time.Time        // when the batch under way was taken
 	requests   []*nonce.Request // the memory of plan
@@ -59,7 +62,7 @@ type worker struct {
 
 func newWorker(s *Service, index int) *worker {
 	w := &worker{
-		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(),
+		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(), hadAt: noGeneration,
 		slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue((*task).principal),
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: remoteSigners{all: make(map[string]*remoteSigner)},
@@ -164,8 +167,8 @@ func (w *worker) run(b batch) {
 			*t.taken, t.taken = true, nil
 		}
 	}
-	if e := w.svc.store.Generation(); e != w.generation {
-		w.generation = e
+	if e, behind := w.svc.store.Generation(), w.svc.behind.Load(); e != w.generation || behind != w.behind {
+		w.generation, w.behind = e, behind
 		w.compareAll()
 	}
 	if w.engine != nil {
