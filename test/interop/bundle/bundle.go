@@ -63,8 +63,8 @@ func Build(ctx context.Context) (map[string][]byte, error) {
 		Alias:             map[string]string{"noncegate": filepath.Join(sdk, "index.ts"), "#socket": filepath.Join(sdk, "socket-browser.ts")},
 		LogLevel:          api.LogLevelSilent,
 	})
-	for _, m := range built.Errors {
-		where := ""
+	if len(built.Errors) > 0 {
+		m, where := built.Errors[0], ""
 		if m.Location != nil {
 			where = fmt.Sprintf("%s:%d: ", m.Location.File, m.Location.Line)
 		}
