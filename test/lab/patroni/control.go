@@ -130,7 +130,7 @@ func (c *Cluster) tries(ctx context.Context, do func(context.Context) error) err
 		return do(ctx)
 	})
 	if err != nil {
-		err = fmt.Errorf("Patroni: %w\n%s", err, c.tails())
+		err = fmt.Errorf("the cluster of Patroni: %w\n%s", err, c.tails())
 	}
 	return err
 }
