@@ -115,7 +115,7 @@ type jobCmd struct {
 
 type jobReleaseCmd struct {
 	Principal string        `arg:"" optional:"" help:"Who holds them. None where clients need not say who they are."`
-	OlderThan time.Duration `default:"0s" min:"0s" help:"How long ago their signers were written last, at least: they are unknown for so long, or longer."`
+	OlderThan time.Duration `default:"0s" min:"0s" help:"How long ago their signers were written last, at least."`
 	Why
 	adminCmd
 }
