@@ -50,9 +50,9 @@ type Keeper struct {
 // first renewal only; later ones end by Stop. renewed is called after
 // each renewal, from one goroutine at a time (this one, then the Keeper's), with the times
 // between which the store was asked. lost is called with ErrSuperseded or
-// ErrWentBack; the heartbeat is over then, unless the store renewed the lease and lost says that it goes on. Keep returns an error only if
-// the first renewal fails. Neither function may call Stop, which waits for them; renewed is first
-// called before Keep returns.
+// ErrWentBack; the heartbeat is over then, unless the store renewed the lease and lost says that it
+// goes on. Keep returns an error only if the first renewal fails. Neither function may call Stop,
+// which waits for them; renewed is first called before Keep returns.
 func Keep(ctx context.Context, store Renewer, h Holder, ttl time.Duration, renewed func(r Renewal, started, ended time.Time),
 	lost func(err error, renewed bool) (goesOn bool), log *slog.Logger) (*Keeper, error) {
 	k := &Keeper{store: store, holder: h, ttl: ttl, log: log.With("component", "lease", "node", h.Node), renewed: renewed, lost: lost}
@@ -130,7 +130,8 @@ func (k *Keeper) once(ctx context.Context, patience time.Duration) error {
 		return fmt.Errorf("renew, for %v at most: %w", patience, err)
 	}
 	if r.Counter <= k.counter {
-		if err := fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter); !k.lost(err, true) {
+		err := fmt.Errorf("%w: heartbeat %d of node %q was confirmed, it shows %d", ErrWentBack, k.counter, k.holder.Node, r.Counter)
+		if !k.lost(err, true) {
 			return errOver
 		}
 	}

@@ -94,8 +94,9 @@ type history struct {
 	at         time.Time // zero: it did not
 }
 
-// ownersFirst reports whether the store became another one a moment ago, in which each node takes up its own shards: no other one remembers
-// their signers, and could notice what the store lost of them.
+// ownersFirst reports whether the store became another one a moment ago, in which each node takes up its own
+// shards: no other one remembers their signers, and could notice what the store lost of them. The table asks at
+// each of its looks, so that the moment is right.
 func (s *Service) ownersFirst() bool {
 	s.history.mu.Lock()
 	defer s.history.mu.Unlock()

@@ -145,8 +145,8 @@ func (w *worker) stopSigner(sig *signer, l *nonce.LoadedSigner) {
 	w.memory.set(sig, l.Signer, l.Token)
 }
 
-// stopUnseen stops a signer of which this node does not know what the store lost, if anything. One that is not stored may have been lost
-// whole, and a floor of 0 would change nothing.
+// stopUnseen stops a signer of which this node does not know what the store lost, if anything. One that is
+// not stored may have been lost whole, and a floor of 0 would change nothing.
 func (w *worker) stopUnseen(sig *signer, l *nonce.LoadedSigner) {
 	sig.unseen, sig.safe = true, max(sig.safe, 1)
 	w.stopSigner(sig, l)

@@ -179,16 +179,17 @@ func (s *Service) clockJumped(by time.Duration) {
 	s.log.Warn("the store's clock jumped; sweeps pause for the longest hold", "by", by, "pause", s.cfg.MaxHold)
 }
 
-// heartbeatLost follows a store that shows less heartbeats than it confirmed: it lost what was committed last. What other nodes, or
-// nobody, remember of that cannot be told, so from now on a signer is served if this node remembers it, and the row is the same, or once it
-// was given a floor. A node without memory, and one with the performance engine, stops as a whole.
+// heartbeatLost follows a store that shows fewer heartbeats than it confirmed: it lost what was committed last.
+// This node cannot tell what other nodes did with signers, so from now on it serves a signer if it remembers it
+// and the row is the same, or once it was given a floor. A node without memory, and one with the performance
+// engine, stops as a whole.
 func (s *Service) heartbeatLost(err error, renewed bool) (goesOn bool) {
 	if !renewed || s.basic != nil || s.cfg.Engine != nil || s.haltedBy() != nil {
 		s.halt(err)
 		return false
 	}
-	s.log.Error("the store went back: every signer that this node does not remember as its row is, is stopped until nonce_setFloor gives it a safe floor",
-		"error", err)
+	s.log.Error("the store went back: every signer that this node does not remember as its row is, "+
+		"is stopped until nonce_setFloor gives it a safe floor", "error", err)
 	s.fig.WentBack()
 	s.table.Still.Store(true)
 	s.behind.Add(1)
