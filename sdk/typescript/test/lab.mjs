@@ -67,7 +67,8 @@ async function startTwo(t, ...flags) {
   t.after(() => rmSync(dir, { recursive: true, force: true }))
   const store = await (await fetch(process.env.DATABASES)).text()
   const nodes = []
-  for (const name of ['a', 'b']) nodes.push(await startOn(t, store, dir, `--node-id=${name}`, '--lease-ttl=3s', ...flags))
+  const shared = ['--node-secret=of-the-nodes-of-a-test', '--lease-ttl=3s', ...flags] // with rights, nodes without a secret do not talk
+  for (const name of ['a', 'b']) nodes.push(await startOn(t, store, dir, `--node-id=${name}`, ...shared))
   return nodes
 }
 
