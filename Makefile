@@ -78,7 +78,7 @@ test-long: ## the long tests, with the race detector
 	$(call slowest,bin/test-long.json)
 	@# Tests that measure have the machine to themselves.
 	$(GO) test -race $(TESTFLAGS) -run '^TestLong' ./scripts/loadtest/bench
-	cd test/interop && $(GO) test -race -count=1 $(TESTFLAGS) -run '^TestLong' ./...
+	cd test/interop && $(GO) test -race -count=1 -p 1 $(TESTFLAGS) -run '^TestLong' ./... # one package at a time: the soak takes the machine
 	@# Once more without the detector, which needs memory of its own: this one measures memory.
 	cd test/interop && GOGC= $(GO) test -count=1 $(TESTFLAGS) -run '^TestLongAHostileTenant' .
 

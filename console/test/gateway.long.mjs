@@ -83,7 +83,7 @@ async function cluster(t) {
   const key = (principal) => a.command('key', 'create', principal).trim()
   const keys = { ops: key('ops'), reader: key('reader'), nobody: key('nobody') }
   const call = (method, params) => {
-    const out = execFileSync(process.env.NONCEGATE, ['call', '--url', a.url, '--token', keys.ops, method, JSON.stringify(params)], {
+    const out = execFileSync(process.env.NONCEGATE, ['call', '--timeout', '60s', '--url', a.url, '--token', keys.ops, method, JSON.stringify(params)], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'pipe'],
     })

@@ -170,7 +170,7 @@ export async function fakeGateway(t, answer) {
 
 /** until waits for what a function finds true. */
 export async function until(what, f) {
-  for (let i = 0; i < 3000; i++) {
+  for (let i = 0; i < 9000; i++) {
     const found = await f()
     if (found) return found
     await new Promise((r) => setTimeout(r, 10))
