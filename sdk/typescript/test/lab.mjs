@@ -2,7 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -15,28 +15,33 @@ const program = process.env.NONCEGATE ?? fileURLToPath(new URL('../../../bin/gat
 // gives it the signal that it is told.
 const guard = 'exec 3<&0; "$@" </dev/null 3<&- & pid=$!; { read -r signal; kill -"${signal:-KILL}" $pid; } <&3 & reader=$!; wait $pid; kill $reader'
 
-/** run starts a program, which ends with the test, and waits until it says what fits the expression. */
+/**
+ * run starts a program, which ends with the test, and waits until it says what fits the expression. It writes to a file:
+ * a pipe is full after some hundred lines while this process waits for a command (execFileSync), and the program stands still.
+ */
 export async function run(t, expression, command, ...args) {
-  const child = spawn('sh', ['-c', guard, 'sh', command, ...args], { stdio: ['pipe', 'pipe', 'pipe'] })
-  let log = ''
-  const exit = once(child, 'exit')
+  const dir = mkdtempSync(join(tmpdir(), 'noncegate-log-'))
+  const file = join(dir, 'log')
+  const fd = openSync(file, 'a')
+  const child = spawn('sh', ['-c', guard, 'sh', command, ...args], { stdio: ['pipe', fd, fd] })
+  closeSync(fd)
+  let ended = false
+  const exit = once(child, 'exit').then(() => (ended = true))
   const end = async (signal) => {
     child.stdin.end(`${signal}\n`)
     await exit
   }
   child.stdin.on('error', () => {}) // it has ended already
-  t.after(() => end('KILL'))
-  const found = await new Promise((resolve, reject) => {
-    const take = (data) => {
-      log += data
-      const m = expression.exec(log)
-      if (m) resolve(m)
-    }
-    child.stdout.on('data', take)
-    child.stderr.on('data', take)
-    exit.then(() => reject(new Error(`${command} ended:\n${log}`)))
+  t.after(async () => {
+    await end('KILL')
+    rmSync(dir, { recursive: true, force: true })
   })
-  return { found, end, log: () => log }
+  const log = () => readFileSync(file, 'utf8')
+  const found = await until(`${command} to say ${expression}`, () => {
+    if (ended) throw new Error(`${command} ended:\n${log()}`)
+    return expression.exec(log())
+  })
+  return { found, end, log }
 }
 
 /** startGateway starts a gateway on a file of its own; where DATABASES hands out databases of PostgreSQL, two on one of these, of which it returns the first. */
