@@ -81,7 +81,7 @@ func TestLongADeclinedPaymentCostsNoMoreThanWithoutTheGateway(t *testing.T) {
 			alone, behind := chaintest.StartProxy(t, sim), chaintest.StartProxy(t, sim)
 			metAlone := alone.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
 			metBehind := behind.On("eth_sendRawTransaction", d.fault(), chaintest.Once)
-			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind.URL(), sim), "--chain-gap-after=1s", "--chain-timeout=2s")...)}
+			c := &chained{sim: sim, gateway: start(t, append(chainFlags(behind.URL(), sim), "--chain-gap-after=1s", "--chain-timeout=8s")...)}
 			awaitNode(t, c.dialEth("ws"))
 			by, through := sim.Accounts[2*i], sim.Accounts[2*i+1]
 			to := [2]chaintest.Account{chaintest.NewAccount(1000 + 2*i), chaintest.NewAccount(1001 + 2*i)}

@@ -271,6 +271,7 @@ describe('the core', { concurrency: 6 }, () => {
     const broken = await thrown(client(t, server.url, { ticket: async () => { throw new Error('no session') } }).allocate({ signer: 'a' }, { timeoutMs: 100 }))
     assert.ok(broken instanceof NotDone && /no ticket: no session/.test(broken.message), String(broken))
 
+    assert.equal((await g.allocate({ signer: 'b' })).nonce, 0) // its connection is back
     server.command('key', 'revoke', key.split('_')[1])
     await until('the connection is closed', () => lost?.code >= 4500)
     assert.equal(lost.code, 4502)
