@@ -1,7 +1,7 @@
 // Pays a folder of jobs, as examples/relayer.mjs does, by a wallet client with the extension: it may be killed at any moment.
 import { readFile, readdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { Gateway, Refused } from 'noncegate'
+import { Gateway, Refused, signerOf } from 'noncegate'
 import { SendError, noncegate } from 'noncegate/viem'
 import { createPublicClient, createWalletClient, defineChain, http, keccak256 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -13,6 +13,7 @@ const chain = defineChain({ id: 31337, name: 'anvil', nativeCurrency: { name: 'E
 const node = createPublicClient({ chain, transport: http() })
 const gateway = new Gateway(GATEWAY)
 const client = createWalletClient({ account: privateKeyToAccount(KEY), chain, transport: http() })
+const signer = signerOf(chain.id, client.account.address)
 const pause = (ms) => new Promise((done) => setTimeout(done, ms))
 
 const load = async (name) => JSON.parse(await readFile(join(folder, name), 'utf8'))
@@ -51,7 +52,22 @@ async function step(name, job) {
     if (e instanceof Refused && e.reason === 'conflict') await save(name, { ...job, signed: signed.slice(0, -1) })
     throw e
   }
-  if (signed.length < 6 && Number(await node.getBlockNumber({ cacheTime: 0 })) >= last.block + Number(BUMP_AFTER_BLOCKS)) await paying.bump({ hash })
+  if (Number(await node.getBlockNumber({ cacheTime: 0 })) < last.block + Number(BUMP_AFTER_BLOCKS)) return
+  if (signed.length < 6) await paying.bump({ hash })
+  else filling ??= fill().catch((e) => console.error('fill', e.message)).finally(() => (filling = undefined))
+}
+
+let filling
+const fills = []
+/**
+ * fill pays nothing to the account itself where a nonce is free below those that wait: a process that was killed had it, and
+ * all other payments may be waiting behind it. It is a job with a file, like any other.
+ */
+async function fill() {
+  if ((await gateway.status(signer)).released === 0) return
+  const name = `fill-${mine}-${Date.now()}.json`, job = { to: client.account.address, value: '0' }
+  await save(name, job)
+  await step(name, job).finally(() => fills.push(run(name)))
 }
 
 async function run(name) {
@@ -63,8 +79,11 @@ async function run(name) {
   }
 }
 
-const names = (await readdir(folder)).filter((name) => name.endsWith('.json')).sort().filter((_, i) => i % parts === mine)
+const files = (await readdir(folder)).filter((name) => name.endsWith('.json')).sort()
+fills.push(...files.filter((name) => name.startsWith(`fill-${mine}-`)).map(run))
+const names = files.filter((name) => name.startsWith('order-')).filter((_, i) => i % parts === mine)
 await Promise.all(Array.from({ length: 8 }, async () => {
   for (let name; (name = names.shift());) await run(name)
 }))
+while (filling || fills.length > 0) await (filling ?? fills.pop())
 await gateway.close()
