@@ -12,9 +12,9 @@ import (
 	"noncegate/nonce"
 )
 
-// keptStore is what the commands need of a store.
-type keptStore interface {
-	nonce.KeptStore
+// exported is what an export needs of a store.
+type exported interface {
+	nonce.Exporter
 	Close() error
 }
 
@@ -27,10 +27,11 @@ type exportCmd struct {
 
 // Run implements the command.
 func (c *exportCmd) Run(ctx context.Context, p *program) error {
-	from, err := c.openFor(ctx, p, false)
+	s, err := c.open(ctx, c.Logger(p.stderr), false)
 	if err != nil {
 		return err
 	}
+	from := s.(exported) // both stores are, and a SQLite file beside its gateway
 	counts, err := c.export(ctx, p, from)
 	if err = errors.Join(err, from.Close()); err != nil {
 		return fmt.Errorf("nothing was exported: %w", err)
@@ -38,7 +39,7 @@ func (c *exportCmd) Run(ctx context.Context, p *program) error {
 	return c.said(p, "exported", counts)
 }
 
-func (c *exportCmd) export(ctx context.Context, p *program, from keptStore) (counts transfer.Counts, err error) {
+func (c *exportCmd) export(ctx context.Context, p *program, from exported) (counts transfer.Counts, err error) {
 	if live := liveNodes(ctx, from); live != "" {
 		fmt.Fprintf(p.stderr, "gateway: %s serves this store and goes on handing out its nonces: "+
 			"stop all its gateways and export again before another store serves these signers\n", live)
@@ -70,7 +71,7 @@ func newFile(path string, write func(io.Writer) error) error {
 }
 
 // liveNodes names a node that serves the store, "" without any.
-func liveNodes(ctx context.Context, s keptStore) string {
+func liveNodes(ctx context.Context, s exported) string {
 	registry, ok := s.(lease.Registry)
 	if !ok {
 		return "another process" // a SQLite file beside the gateway that has it
@@ -93,7 +94,7 @@ type importCmd struct {
 	keyStoreCmd
 }
 
-// Run implements the command.
+// Run implements the command. A SQLite file that a gateway has is refused: its commits would wait for the import.
 func (c *importCmd) Run(ctx context.Context, p *program) error {
 	from := os.Stdin
 	if c.From != "-" {
@@ -104,11 +105,11 @@ func (c *importCmd) Run(ctx context.Context, p *program) error {
 		defer f.Close()
 		from = f
 	}
-	to, err := c.openFor(ctx, p, true)
+	to, err := openStore(ctx, &c.StoreConfig, c.Logger(p.stderr))
 	if err != nil {
 		return err
 	}
-	counts, err := transfer.Import(ctx, from, to)
+	counts, err := transfer.Import(ctx, from, to.(nonce.KeptStore)) // both stores are
 	unknown := false
 	if failed, ok := errors.AsType[*nonce.StoreError](err); ok {
 		unknown = failed.Outcome == nonce.Unknown
@@ -120,15 +121,6 @@ func (c *importCmd) Run(ctx context.Context, p *program) error {
 		return fmt.Errorf("nothing was imported: %w", err)
 	}
 	return c.said(p, "imported", counts)
-}
-
-// openFor opens the store; what imports makes one that is missing.
-func (c *keyStoreCmd) openFor(ctx context.Context, p *program, imports bool) (keptStore, error) {
-	s, err := c.open(ctx, c.Logger(p.stderr), imports)
-	if err != nil {
-		return nil, err
-	}
-	return s.(keptStore), nil // both stores are, and a SQLite file beside its gateway
 }
 
 // storeName is the engine of the store, as gateway_info shows it.

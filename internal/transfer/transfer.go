@@ -52,7 +52,7 @@ type Counts struct {
 }
 
 // Export writes all signers of a store to w. The error names the signer that cannot be moved, and why.
-func Export(ctx context.Context, from nonce.KeptStore, name string, history bool, w io.Writer) (Counts, error) {
+func Export(ctx context.Context, from nonce.Exporter, name string, history bool, w io.Writer) (Counts, error) {
 	out := exporter{w: bufio.NewWriterSize(w, 1<<16), sum: sha256.New()}
 	err := from.Export(ctx, history, func(now time.Time, part *nonce.Kept) error {
 		if out.lines == 0 {

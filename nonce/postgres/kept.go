@@ -71,10 +71,10 @@ func (s *Store) Export(ctx context.Context, history bool, each func(time.Time, *
 			told = nonce.ErrEngineOn
 			return told
 		}
-		return (&exporting{tx, history, func(part *nonce.Kept) error {
+		return nonce.ExportRows(ctx, keptRows{tx}, history, func(part *nonce.Kept) error {
 			told = each(time.UnixMilli(now), part)
 			return told
-		}}).all(ctx)
+		})
 	})
 	if told != nil {
 		return told
@@ -82,47 +82,13 @@ func (s *Store) Export(ctx context.Context, history bool, each func(time.Time, *
 	return nothingCommitted("export", err)
 }
 
-// exporting is an export in its transaction.
-type exporting struct {
-	pgx.Tx
-	history bool
-	each    func(*nonce.Kept) error
-}
+// keptRows reads in the transaction of an export.
+type keptRows struct{ pgx.Tx }
 
-// keptRow is a signer and its key.
-type keptRow struct {
-	id   int64
-	part nonce.Kept
-}
+var _ nonce.KeptRows = keptRows{}
 
-func (x *exporting) all(ctx context.Context) error {
-	names := make(map[nonce.Principal]string)
-	var key int64
-	var name string
-	err := x.rows(ctx, []any{&key, &name}, func() error {
-		names[nonce.Principal(key)] = name
-		return nil
-	}, keptNames)
-	if err == nil {
-		err = x.each(&nonce.Kept{Names: names})
-	}
-	for after := ""; err == nil; {
-		var rows []keptRow
-		if rows, err = x.signers(ctx, after); err != nil || len(rows) == 0 {
-			return err
-		}
-		for i := range rows {
-			after = rows[i].part.Name
-			if err = x.signer(ctx, &rows[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return err
-}
-
-// rows runs a query, and calls fn for each row that was scanned.
-func (x *exporting) rows(ctx context.Context, dest []any, fn func() error, text string, args ...any) error {
+// each runs a query, and calls fn for each row that was scanned.
+func (x keptRows) each(ctx context.Context, dest []any, fn func() error, text string, args ...any) error {
 	rows, err := x.Query(ctx, text, args...)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, dest, fn)
@@ -130,102 +96,68 @@ func (x *exporting) rows(ctx context.Context, dest []any, fn func() error, text 
 	return err
 }
 
-func (x *exporting) signers(ctx context.Context, after string) (out []keptRow, err error) {
-	var row keptRow
-	var at nonce.KeptSigner
+func (x keptRows) Names(ctx context.Context) (map[nonce.Principal]string, error) {
+	names := make(map[nonce.Principal]string)
+	var key int64
+	var name string
+	return names, x.each(ctx, []any{&key, &name}, func() error {
+		names[nonce.Principal(key)] = name
+		return nil
+	}, keptNames)
+}
+
+func (x keptRows) Signers(ctx context.Context, after string) (out []nonce.KeptRow, err error) {
+	var r nonce.KeptRow
 	var live []byte
-	err = x.rows(ctx, []any{
-		&row.id, &row.part.Name, &at.Version, &at.Next, &at.Floor, &live, &at.Ceiling, &at.Epoch,
-		&at.Watch.Kind, &at.Watch.Nonce, &at.Watch.Since,
-		&at.Shard.Shard, &at.Shard.Epoch, &at.Shard.DoubtUntil, &at.Shard.GrantUntil,
+	err = x.each(ctx, []any{
+		&r.ID, &r.Name, &r.Version, &r.Next, &r.Floor, &live, &r.Ceiling, &r.Epoch,
+		&r.Watch.Kind, &r.Watch.Nonce, &r.Watch.Since,
+		&r.Shard.Shard, &r.Shard.Epoch, &r.Shard.DoubtUntil, &r.Shard.GrantUntil,
 	}, func() error {
-		at.Live, at.Err = nonce.ParseLive(live, at.Next)
-		row.part.Signer = new(at)
-		out = append(out, row)
+		r.Live, r.Err = nonce.ParseLive(live, r.Next)
+		out = append(out, r)
 		return nil
 	}, keptSigners, after, nonce.KeptPiece)
 	return out, err
 }
 
-// signer tells of a signer, and of all that belongs to it.
-func (x *exporting) signer(ctx context.Context, row *keptRow) error {
-	if err := x.each(&row.part); err != nil {
+func (x keptRows) Pasts(ctx context.Context, signer, from int64) (out []nonce.Past, err error) {
+	rows, err := x.Query(ctx, listHistory, signer, from, nonce.KeptPiece)
+	if err == nil {
+		err = scanHistory(rows, func(_ int, p *nonce.Past) { out = append(out, *p) })
+	}
+	return out, err
+}
+
+func (x keptRows) Requests(ctx context.Context, signer int64, after string) (out []nonce.KeptRequest, err error) {
+	var id, text string
+	var hash []byte
+	var at int64
+	err = x.each(ctx, []any{&id, &hash, &text, &at}, func() error {
+		q := nonce.KeptRequest{Remembered: nonce.Remembered{ID: id}, At: time.UnixMilli(at)}
+		copy(q.Hash[:], hash)
+		err := q.UnpackNonces([]byte(text))
+		out = append(out, q)
 		return err
-	}
-	if x.history {
-		if err := x.pastsOf(ctx, row); err != nil {
-			return err
-		}
-	}
-	if err := x.requestsOf(ctx, row); err != nil {
-		return err
-	}
-	return x.sentOf(ctx, row.part.Name)
+	}, keptRequests, signer, after, nonce.KeptPiece)
+	return out, err
 }
 
-func (x *exporting) pastsOf(ctx context.Context, row *keptRow) error {
-	for from := int64(0); ; {
-		part := nonce.Kept{Name: row.part.Name}
-		rows, err := x.Query(ctx, listHistory, row.id, from, nonce.KeptPiece)
-		if err == nil {
-			err = scanHistory(rows, func(_ int, p *nonce.Past) { part.History, from = append(part.History, *p), p.Nonce+1 })
-		}
-		if err != nil || len(part.History) == 0 {
-			return err
-		}
-		if err := x.each(&part); err != nil {
-			return err
-		}
-	}
-}
-
-func (x *exporting) requestsOf(ctx context.Context, row *keptRow) error {
-	for after := ""; ; {
-		part := nonce.Kept{Name: row.part.Name}
-		var id, text string
-		var hash []byte
-		var at int64
-		err := x.rows(ctx, []any{&id, &hash, &text, &at}, func() error {
-			q := nonce.KeptRequest{Remembered: nonce.Remembered{ID: id}, At: time.UnixMilli(at)}
-			copy(q.Hash[:], hash)
-			after = id
-			err := q.UnpackNonces([]byte(text))
-			part.Requests = append(part.Requests, q)
-			return err
-		}, keptRequests, row.id, after, nonce.KeptPiece)
-		if err != nil || len(part.Requests) == 0 {
-			return err
-		}
-		if err := x.each(&part); err != nil {
-			return err
-		}
-	}
-}
-
-func (x *exporting) sentOf(ctx context.Context, name string) error {
-	for n, last := int64(-1), []byte{}; ; {
-		part := nonce.Kept{Name: name}
-		var t nonce.KeptSent
-		var hash, payment []byte
-		var state int16
-		var at int64
-		err := x.rows(ctx, []any{&t.Nonce, &hash, &payment, &state, &t.Raw, &at}, func() error {
-			sent := nonce.KeptSent{Sent: t.Sent, LookAt: time.UnixMilli(at)}
-			sent.Signer, sent.State = name, nonce.SentState(state)
-			copy(sent.Hash[:], hash)
-			copy(sent.Payment[:], payment)
-			sent.Raw = append([]byte{}, t.Raw...)
-			part.Sent = append(part.Sent, sent)
-			n, last = sent.Nonce, sent.Hash[:]
-			return nil
-		}, keptSent, name, n, last, nonce.KeptPiece)
-		if err != nil || len(part.Sent) == 0 {
-			return err
-		}
-		if err := x.each(&part); err != nil {
-			return err
-		}
-	}
+func (x keptRows) Sent(ctx context.Context, name string, after *nonce.KeptSent) (out []nonce.KeptSent, err error) {
+	var t nonce.KeptSent
+	var hash, payment []byte
+	var state int16
+	var at int64
+	err = x.each(ctx, []any{&t.Nonce, &hash, &payment, &state, &t.Raw, &at}, func() error {
+		sent := nonce.KeptSent{Sent: t.Sent, LookAt: time.UnixMilli(at)}
+		sent.Signer, sent.State = name, nonce.SentState(state)
+		copy(sent.Hash[:], hash)
+		copy(sent.Payment[:], payment)
+		sent.Raw = append([]byte{}, t.Raw...)
+		out = append(out, sent)
+		return nil
+	}, keptSent, name, after.Nonce, after.Hash[:], nonce.KeptPiece)
+	return out, err
 }
 
 // Import implements nonce.KeptStore. Nothing of a shard is locked until the end.

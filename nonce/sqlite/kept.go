@@ -11,7 +11,7 @@ import (
 
 var (
 	_ nonce.KeptStore = (*Store)(nil)
-	_ nonce.KeptStore = (*Beside)(nil)
+	_ nonce.Exporter  = (*Beside)(nil)
 )
 
 const (
@@ -32,15 +32,9 @@ ON CONFLICT DO NOTHING RETURNING signer_id`
 INSERT INTO signer_sent (signer, nonce, tx_hash, shard_id, payment, raw, state, look_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
-// Export implements nonce.KeptStore.
+// Export implements nonce.Exporter.
 func (b *Beside) Export(ctx context.Context, history bool, each func(time.Time, *nonce.Kept) error) error {
 	return b.s.Export(ctx, history, each)
-}
-
-// Import implements nonce.KeptStore. The process that has the file finds the signers when it
-// reads them, or when it writes one that it believes to be new.
-func (b *Beside) Import(ctx context.Context, next func() (*nonce.Kept, error)) error {
-	return b.s.Import(ctx, next)
 }
 
 // Export implements nonce.KeptStore.
@@ -48,11 +42,10 @@ func (s *Store) Export(ctx context.Context, history bool, each func(time.Time, *
 	var told error
 	err := s.read(ctx, func(ctx context.Context, c *session) error {
 		now := s.now()
-		x := exporting{c, history, func(part *nonce.Kept) error {
+		return nonce.ExportRows(ctx, keptRows{c}, history, func(part *nonce.Kept) error {
 			told = each(now, part)
 			return told
-		}}
-		return x.all(ctx)
+		})
 	})
 	if told != nil {
 		return told
@@ -60,134 +53,68 @@ func (s *Store) Export(ctx context.Context, history bool, each func(time.Time, *
 	return err
 }
 
-// exporting is an export in its read transaction.
-type exporting struct {
-	*session
-	history bool
-	each    func(*nonce.Kept) error
-}
+// keptRows reads in the transaction of an export.
+type keptRows struct{ *session }
 
-// keptRow is a signer and its key.
-type keptRow struct {
-	id   int64
-	part nonce.Kept
-}
+var _ nonce.KeptRows = keptRows{}
 
-func (x *exporting) all(ctx context.Context) error {
+func (x keptRows) Names(ctx context.Context) (map[nonce.Principal]string, error) {
 	names := make(map[nonce.Principal]string)
-	err := x.session.each(ctx, func(scan func(...any) error) error {
+	return names, x.each(ctx, func(scan func(...any) error) error {
 		var key int64
 		var name string
 		err := scan(&key, &name)
 		names[nonce.Principal(key)] = name
 		return err
 	}, sqlAllNames)
-	if err == nil {
-		err = x.each(&nonce.Kept{Names: names})
-	}
-	for after := ""; err == nil; {
-		var rows []keptRow
-		if rows, err = x.signers(ctx, after); err != nil || len(rows) == 0 {
-			return err
-		}
-		for i := range rows {
-			after = rows[i].part.Name
-			if err = x.signer(ctx, &rows[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return err
 }
 
-func (x *exporting) signers(ctx context.Context, after string) (rows []keptRow, err error) {
-	err = x.session.each(ctx, func(scan func(...any) error) error {
-		row := keptRow{part: nonce.Kept{Signer: new(nonce.KeptSigner)}}
-		at := row.part.Signer
+func (x keptRows) Signers(ctx context.Context, after string) (rows []nonce.KeptRow, err error) {
+	err = x.each(ctx, func(scan func(...any) error) error {
+		var r nonce.KeptRow
 		var live []byte
-		err := scan(&row.id, &row.part.Name, &at.Version, &at.Next, &at.Floor, &live, &at.Watch.Kind, &at.Watch.Nonce, &at.Watch.Since)
-		at.Live, at.Err = nonce.ParseLive(live, at.Next)
-		rows = append(rows, row)
+		err := scan(&r.ID, &r.Name, &r.Version, &r.Next, &r.Floor, &live, &r.Watch.Kind, &r.Watch.Nonce, &r.Watch.Since)
+		r.Live, r.Err = nonce.ParseLive(live, r.Next)
+		rows = append(rows, r)
 		return err
 	}, sqlAllKept, after, nonce.KeptPiece)
 	return rows, err
 }
 
-// signer tells of a signer, and of all that belongs to it.
-func (x *exporting) signer(ctx context.Context, row *keptRow) error {
-	if err := x.each(&row.part); err != nil {
+func (x keptRows) Pasts(ctx context.Context, signer, from int64) ([]nonce.Past, error) {
+	return x.pasts(ctx, sqlPastFrom, signer, from, nonce.KeptPiece)
+}
+
+func (x keptRows) Requests(ctx context.Context, signer int64, after string) (out []nonce.KeptRequest, err error) {
+	err = x.each(ctx, func(scan func(...any) error) error {
+		var q nonce.KeptRequest
+		var hash, text []byte
+		var at int64
+		if err := scan(&q.ID, &hash, &text, &at); err != nil {
+			return err
+		}
+		copy(q.Hash[:], hash)
+		q.At = time.UnixMilli(at)
+		err := q.UnpackNonces(text)
+		out = append(out, q)
 		return err
-	}
-	if x.history {
-		if err := x.pastsOf(ctx, row); err != nil {
-			return err
-		}
-	}
-	if err := x.requestsOf(ctx, row); err != nil {
+	}, sqlKeptRequests, signer, after, nonce.KeptPiece)
+	return out, err
+}
+
+func (x keptRows) Sent(ctx context.Context, name string, after *nonce.KeptSent) (out []nonce.KeptSent, err error) {
+	err = x.each(ctx, func(scan func(...any) error) error {
+		t := nonce.KeptSent{Sent: nonce.Sent{Signer: name}}
+		var hash, payment []byte
+		var state, at int64
+		err := scan(&t.Nonce, &hash, &payment, &state, &t.Raw, &at)
+		copy(t.Hash[:], hash)
+		copy(t.Payment[:], payment)
+		t.State, t.LookAt = nonce.SentState(state), time.UnixMilli(at)
+		out = append(out, t)
 		return err
-	}
-	return x.sentOf(ctx, row.part.Name)
-}
-
-func (x *exporting) pastsOf(ctx context.Context, row *keptRow) error {
-	for from := int64(0); ; {
-		past, err := x.pasts(ctx, sqlPastFrom, row.id, from, nonce.KeptPiece)
-		if err != nil || len(past) == 0 {
-			return err
-		}
-		if err := x.each(&nonce.Kept{Name: row.part.Name, History: past}); err != nil {
-			return err
-		}
-		from = past[len(past)-1].Nonce + 1
-	}
-}
-
-func (x *exporting) requestsOf(ctx context.Context, row *keptRow) error {
-	for after := ""; ; {
-		part := nonce.Kept{Name: row.part.Name}
-		err := x.session.each(ctx, func(scan func(...any) error) error {
-			var q nonce.KeptRequest
-			var hash, text []byte
-			var at int64
-			if err := scan(&q.ID, &hash, &text, &at); err != nil {
-				return err
-			}
-			copy(q.Hash[:], hash)
-			q.At, after = time.UnixMilli(at), q.ID
-			err := q.UnpackNonces(text)
-			part.Requests = append(part.Requests, q)
-			return err
-		}, sqlKeptRequests, row.id, after, nonce.KeptPiece)
-		if err != nil || len(part.Requests) == 0 {
-			return err
-		}
-		if err := x.each(&part); err != nil {
-			return err
-		}
-	}
-}
-
-func (x *exporting) sentOf(ctx context.Context, name string) error {
-	for n, last := int64(-1), []byte{}; ; {
-		part := nonce.Kept{Name: name}
-		err := x.session.each(ctx, func(scan func(...any) error) error {
-			t := nonce.KeptSent{Sent: nonce.Sent{Signer: name}}
-			var payment []byte
-			var state, at int64
-			err := scan(&t.Nonce, &last, &payment, &state, &t.Raw, &at)
-			copy(t.Hash[:], last)
-			copy(t.Payment[:], payment)
-			t.State, t.LookAt, n = nonce.SentState(state), time.UnixMilli(at), t.Nonce
-			part.Sent = append(part.Sent, t)
-			return err
-		}, sqlKeptSent, name, n, last, nonce.KeptPiece)
-		if err != nil || len(part.Sent) == 0 {
-			return err
-		}
-		if err := x.each(&part); err != nil {
-			return err
-		}
-	}
+	}, sqlKeptSent, name, after.Nonce, after.Hash[:], nonce.KeptPiece)
+	return out, err
 }
 
 // Import implements nonce.KeptStore.

@@ -24,7 +24,10 @@ func TestAccountsMoveToAnotherStoreAndBack(t *testing.T) {
 	held := c.Allocate(e2e.Account, "kept")
 	c.Allocate(e2e.Account, "")
 	if o := e2e.Run(t, "export", file("running"), "--store="+stores[0]); o.Code != 0 || !strings.Contains(o.Stderr, "goes on handing out its nonces") {
-		t.Fatalf("beside the gateway: %+v", o)
+		t.Fatalf("export beside the gateway: %+v", o)
+	}
+	if o := e2e.Run(t, "import", file("running"), "--store="+stores[0]); o.Code == 0 || !strings.Contains(o.Stderr, "in use") {
+		t.Fatalf("import beside the gateway: %+v", o)
 	}
 	c.Want("ok", wire.MethodMarkUsed, e2e.Mark(e2e.Account, 1))
 	first.Signal(syscall.SIGTERM)
