@@ -6,7 +6,7 @@
 // this module. It does not carry out a decision: a Gate counts slots and holds
 // nothing; a Level says "pause", and the queue that asked pauses.
 //
-// Whoever takes slots gives each of them back exactly once.
+// A caller that takes slots gives each of them back exactly once.
 package backpressure
 
 import (
@@ -95,7 +95,7 @@ func (s *Share) Used() int {
 const closedShare = math.MaxInt64 / 2
 
 // Close ends a share that has no slots, for good: its holder gets none any more.
-// false: it has some, or was closed before. Whoever is refused a slot because of it
+// false: it has some, or was closed before. A caller that is refused a slot because of it
 // finds it Closed already.
 func (s *Share) Close() bool { return s.used.CompareAndSwap(0, closedShare) }
 

@@ -51,7 +51,7 @@ type Marks struct {
 	Pause bool // slow: stop reading the client's requests
 	Drop  bool // slow: drop its notifications
 	Kick  bool // slow for SlowAfter: disconnect
-	Off   bool // nobody is ever slow; only the hard caps are left
+	Off   bool // no client is ever slow; only the hard caps are left
 }
 
 // Validate names the settings that contradict each other.

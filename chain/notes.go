@@ -15,7 +15,7 @@ type note struct {
 	attempt int64
 	unknown bool
 	hashes  nonce.TxHashes // recorded ones, newest first
-	free    bool           // given back by its holder, who then did not use it
+	free    bool           // given back by its holder, which then did not use it
 	tx      Hash           // the transaction that a block used the nonce with
 	sure    bool           // that is settled; else one of several nodes says so
 	at      int64          // about the number of that block

@@ -224,7 +224,7 @@ func (s *signer) await(wait time.Duration, anew bool, done func()) {
 	s.t.askStart(s)
 }
 
-// answered calls those who wait for an answer to a question that was sent at a time. A later
+// answered calls the callers that wait for an answer to a question that was sent at a time. A later
 // one waits for the next answer.
 func (s *signer) answered(sent time.Time) {
 	s.mu.Lock()

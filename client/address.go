@@ -58,7 +58,7 @@ func (cfg *Config) secure() bool {
 }
 
 // ownerURL makes a WebSocket address of what a gateway wrote. A user in it is refused:
-// nobody else says who we are.
+// only this client's own settings name its user.
 func ownerURL(raw string) (string, error) {
 	u, err := parseURL(raw)
 	if err != nil {

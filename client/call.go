@@ -130,8 +130,8 @@ func (c *Client) react(o *op, via *rpcconn.Conn, err error) time.Duration {
 		}
 	}
 	after := time.Duration(r.Data.RetryAfterMs) * time.Millisecond
-	// All who were refused together shall not come back together.
-	return after + rand.N(after/4+1) // #nosec G404 -- spreads what comes together; nobody gains by guessing it
+	// Clients that were refused together shall not come back together.
+	return after + rand.N(after/4+1) // #nosec G404 -- spreads what comes together; guessing it gains nothing
 }
 
 // pause waits for d, when there is that much time.
@@ -161,7 +161,7 @@ var (
 // conflict settles it.
 type history struct {
 	op      *op
-	unknown error // the first try whose outcome nobody knows
+	unknown error // the first try whose outcome is unknown
 	before  error // the refusal of the try before that one; nil: it was the first
 	last    error // the last try
 }

@@ -73,7 +73,7 @@ func (c *Client) changed(conn *rpcconn.Conn, err error) {
 		log.Info("connected", "url", conn.URL)
 	case errors.Is(err, rpcconn.ErrLeaving):
 		log.Info("gateway is draining", "url", conn.URL)
-	case !errors.Is(err, ErrClosed): // which nobody lost
+	case !errors.Is(err, ErrClosed): // which was not lost
 		log.Info("connection lost", "url", conn.URL, "error", err)
 	}
 }

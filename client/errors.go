@@ -53,7 +53,7 @@ var (
 	// hold's deadline.
 	ErrHoldEnded = errors.New("the hold has ended")
 	// ErrNotSent marks an error of WithNonce's function that knows that its transaction
-	// was not given to anybody, so that the nonce is given back:
+	// was not given to any node, so that the nonce is given back:
 	//
 	//	return "", fmt.Errorf("%w: %w", client.ErrNotSent, err)
 	//
@@ -66,8 +66,8 @@ type code int
 
 func (c code) Error() string { return wire.Reason(int(c)) }
 
-// UnknownOutcomeError says that a write was sent and nobody knows what became
-// of it. It is not a refusal: the write may have happened or may happen yet.
+// UnknownOutcomeError says that a write was sent and that its outcome is
+// unknown. It is not a refusal: the write may have happened or may happen yet.
 type UnknownOutcomeError struct {
 	Method string
 	// RequestID settles the outcome: the same call with this id is answered as

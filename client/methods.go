@@ -130,8 +130,8 @@ func (c *Client) MarkUsed(ctx context.Context, h Hold, txHash string, options ..
 }
 
 // MarkSigned records the hash of a transaction before it is sent. Send it only after
-// this has returned without an error: a refusal says that the nonce may be somebody
-// else's by now. From then on the nonce is not handed out for want of a mark. It may be
+// this has returned without an error: a refusal says that another holder may have the
+// nonce by now. From then on the nonce is not handed out for want of a mark. It may be
 // called again with the hash of a replacement.
 func (c *Client) MarkSigned(ctx context.Context, h Hold, txHash string, options ...MarkOption) (wire.MarkResult, error) {
 	params := wire.MarkSignedParams{Signer: h.Signer, Nonce: h.Nonce, Attempt: h.Attempt, TxHash: txHash, Guard: optionsOf(options).guard}
@@ -255,7 +255,7 @@ func read[T any](ctx context.Context, c *Client, method, signer string, params a
 }
 
 // ask makes a call and reads its result, nil: which does not matter. A write whose result
-// cannot be read has happened, and nobody can say how.
+// cannot be read has happened, and how is unknown.
 func (c *Client) ask(ctx context.Context, o *op, result any) (sentAt time.Time, err error) {
 	a, err := c.do(ctx, o)
 	if err != nil || result == nil {

@@ -11,8 +11,8 @@ import (
 	"noncegate/wire"
 )
 
-// maxRoutes bounds what is remembered of who owns which signer. A route that
-// was forgotten costs one not_owner.
+// maxRoutes bounds the remembered owners of signers. A route that was forgotten
+// costs one not_owner.
 const maxRoutes = 4096
 
 // owners are the gateways beyond the main connection's that not_owner led to, or
@@ -58,7 +58,7 @@ func (w *owners) named(said *wire.ErrorData) string {
 	return url
 }
 
-// try opens a connection to the owner that an unavailable names, whom the gateway
+// try opens a connection to the owner that an unavailable names, which the gateway
 // does not reach, beside the call: the owner is likely dead, and the call must not
 // wait for that. When the connection is there, the next try goes to it.
 func (w *owners) try(o *op, said *wire.ErrorData) {

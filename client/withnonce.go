@@ -12,7 +12,7 @@ import (
 )
 
 // reasonFailed is what the gateway is told of a nonce whose function failed. The
-// error itself may hold what is nobody's business.
+// error itself may hold what the gateway need not know.
 const reasonFailed = "handler_error"
 
 // NonceOptions say how WithNonce takes its nonce; see AllocateRequest.
@@ -67,7 +67,7 @@ func (n *HeldNonce) Signed(ctx context.Context, txHash string) error {
 //	returns any other, or panics                        left as it is
 //
 // What is left as it is may have been sent: a node that answers late, or not at all, has
-// taken the transaction as often as not. It is marked later, by whoever finds out, or
+// taken the transaction as often as not. It is marked later, by the program that finds out, or
 // its hold ends.
 //
 // The context of fn ends at the hold's deadline with cause ErrHoldEnded; the

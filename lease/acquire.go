@@ -10,7 +10,7 @@ type AcquireResult string
 
 // The results of an acquire.
 const (
-	AcquireNew      AcquireResult = "acquired" // nobody owned it, or its owner had given it up
+	AcquireNew      AcquireResult = "acquired" // it had no owner, or its owner had given it up
 	AcquireTakeover AcquireResult = "takeover" // its owner was another node, whose lease had ended
 	AcquireHeld     AcquireResult = "held"     // another node owns it
 	AcquireError    AcquireResult = "error"    // the store did not say
@@ -104,7 +104,7 @@ func (t *Table) tryAcquire(shards []*Term) (rows []Shard, err error) {
 }
 
 // acquired follows one result of an acquire. What is remembered of the shard stays valid only if this
-// node owned it and the new token is the next one: then nobody else owned it in between. was is the row
+// node owned it and the new token is the next one: then no other node owned it in between. was is the row
 // as it was known before the acquire was sent. An error says why this node does not have the shard
 // although it was taken.
 func (t *Table) acquired(m *Term, row, was *Shard) error {
@@ -118,7 +118,7 @@ func (t *Table) acquired(m *Term, row, was *Shard) error {
 	if !row.Taken || row.Token < m.Row().Token {
 		t.Acquired(AcquireHeld)
 		t.Lose(m)
-		if row.Taken { // and somebody took it since, as was read meanwhile
+		if row.Taken { // and another node took it since, as was read meanwhile
 			return t.TakenSince
 		}
 		return nil
@@ -205,7 +205,7 @@ func (t *Table) release(ctx context.Context, terms []ShardTerm) {
 		t.Log.Warn("shards were not given back; they are free when the lease of this node is over", "shards", len(terms), "error", err)
 	case given == len(terms):
 		for _, of := range terms {
-			row := *t.terms[of.Shard].Row() // which engine it has, and for whom it is pinned, stays
+			row := *t.terms[of.Shard].Row() // which engine it has, and the node it is pinned to, stays
 			row.Owner, row.Token, row.Taken = Holder{}, of.Token+1, false
 			t.terms[of.Shard].See(row)
 		}

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Fleet is what a node knows of the nodes, and of who should have which shard. It is never changed
+// Fleet is what a node knows of the nodes, and of which should have which shard. It is never changed
 // once others see it, only replaced.
 type Fleet struct {
 	Live   []string // nodes that own shards, and serve now, in order
 	Pinned []string // the node that each shard is pinned to; "": none
 
 	nodes  map[string]Node
-	assign []int // who of Live should have each shard
-	// unserved is since when nobody has had each shard by a lease that runs, as this node
-	// saw it, by its own clock; zero: somebody has it.
+	assign []int // which of Live should have each shard
+	// unserved is since when no node has had each shard by a lease that runs, as this node
+	// saw it, by its own clock; zero: one has it.
 	unserved []time.Time
 }
 
 // NewFleet is the fleet that a store shows, in which nodes of a mode own shards. leaving is a node
-// that owns none any more; "": there is none. Shards that nobody serves are missed since then, or
+// that owns none any more; "": there is none. Shards that no node serves are missed since then, or
 // since the time that the fleet before knew; nil: there was none.
 func NewFleet(all *Owners, mode, leaving string, before *Fleet, now time.Time) *Fleet {
 	f := &Fleet{nodes: make(map[string]Node, len(all.Nodes)), Pinned: make([]string, len(all.Shards))}
@@ -72,7 +72,7 @@ func (f *Fleet) Runs(owner Holder, now int64) bool {
 	return known && n.Incarnation == owner.Incarnation && n.LeaseUntil.UnixMilli() > now
 }
 
-// Ownership is what is known of who owns a shard with that row.
+// Ownership is what is known of the owner of a shard with that row.
 func (f *Fleet) Ownership(row *Shard) Ownership {
 	n := f.nodes[row.Owner.Node]
 	o := Ownership{Holder: row.Owner, URL: n.URL, Token: row.Token}
@@ -82,8 +82,8 @@ func (f *Fleet) Ownership(row *Shard) Ownership {
 	return o
 }
 
-// Unserved is how many shards nobody has by a lease that runs, and for how long the one has been so
-// that was so for the longest.
+// Unserved is how many shards no node has by a lease that runs, and for how long that has been so of the
+// one that has waited longest.
 func (f *Fleet) Unserved() (shards int, longest time.Duration) {
 	for _, since := range f.unserved {
 		if !since.IsZero() {

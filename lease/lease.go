@@ -1,4 +1,4 @@
-// Package lease has who owns what: the lease of a node, and the shards that this node and others own.
+// Package lease is ownership: the lease of a node, and the shards that this node and others own.
 //
 // The life of a shard, for one node. A shard of signers has a row in the store with its owner and a
 // fencing token. The node learns of it by looks at all rows (Table.Look), by its heartbeat (Renewed), and
@@ -9,7 +9,7 @@
 // again and the token is the next one each time, as after a commit of unknown outcome (Again). It ends
 // when the store shows another token or owner (Lose), when another node should have the shard or this one
 // retires (GiveUp: the token rises, and the row has no owner), or when a row with a lower token shows that
-// the store went back (WentBack). Whoever serves the shard is told of each change by Server.
+// the store went back (WentBack). The Server that serves the shard is told of each change.
 //
 // Safety rests on the token and on the version of the signer's row alone: every write names both, and the
 // store refuses a write whose token is old. Times decide only which node may try to take a shard. A node
@@ -51,7 +51,7 @@ type Ownership struct {
 	ExpiresAt time.Time
 }
 
-// Held reports whether somebody held the lease at now, a time of the store's
+// Held reports whether a node held the lease at now, a time of the store's
 // clock.
 func (o Ownership) Held(now time.Time) bool {
 	return o.Holder.Node != "" && o.ExpiresAt.After(now)

@@ -6,7 +6,7 @@ import "time"
 // fencing token.
 type Shard struct {
 	Shard int
-	Owner Holder // zero: nobody
+	Owner Holder // zero: it has none
 	Token int64
 	// Taken is set by Acquire only: this call made the caller the owner. A shard that was the
 	// caller's before is taken again, with a higher token.
@@ -58,7 +58,7 @@ type Renewal struct {
 	Shards  []Shard   // those that the node owns, in this incarnation or one before
 }
 
-// Owners is who has which shard.
+// Owners says which node has which shard.
 type Owners struct {
 	Now    time.Time // store clock
 	Shards []Shard   // in order

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// freeFor is how long a shard is nobody's, or its owner's lease is over, before a node takes it that
+	// freeFor is how long a shard has no owner, or its owner's lease is over, before a node takes it that
 	// should not have it: two looks of the node that should, at the default.
 	freeFor = time.Second
 	// movesPerLook bounds the shards that a node gives up at a look.
@@ -27,7 +27,7 @@ type Store interface {
 	// are then; Release gives back those that the holder has under these tokens, and returns how many.
 	Acquire(ctx context.Context, h Holder, shards []int) ([]Shard, error)
 	Release(ctx context.Context, h Holder, terms []ShardTerm) (int, error)
-	// Owners says who has which shard.
+	// Owners says which node has which shard.
 	Owners(context.Context) (Owners, error)
 	// Pin has a shard be at a node while that node lives; "": wherever the balance says.
 	Pin(ctx context.Context, shard int, node string) error
@@ -92,7 +92,7 @@ type Config struct {
 	// a lock; TakenSince is such an error: another node took the shard right after this one.
 	Aborted    func(error) bool
 	TakenSince error
-	// Passes reports whether an error says that a row was locked by others, who let it go soon; Retry is
+	// Passes reports whether an error says that a row was locked by others, which release it soon; Retry is
 	// the pause before it is tried again.
 	Passes   func(error) bool
 	Retry    time.Duration
@@ -184,7 +184,7 @@ func (t *Table) Renewed(shards []Shard) {
 	}
 }
 
-// Balance asks for shards that this node should have and nobody has, and for those that nobody has had
+// Balance asks for shards that this node should have and that are free, and for those that have been free
 // for a while; it gives up some that others should have and can serve. It is called by one goroutine.
 func (t *Table) Balance() {
 	f, moves := t.Fleet(), movesPerLook
@@ -263,19 +263,19 @@ func (t *Table) YieldedTo(m *Term) string {
 // View is a shard as this node sees it.
 type View struct {
 	Shard     int
-	Owner     string // node id; "": nobody
+	Owner     string // node id; "": none
 	URL       string // where that node is
 	Token     int64
 	Mine      bool   // this node serves it
 	Preferred string // the node that should have it; "": there is none
-	Pinned    string // the node that it is pinned to; "": the balance says who should have it
+	Pinned    string // the node that it is pinned to; "": the balance says which should have it
 	// Stopped is how many of its signers are stopped here. While there are any, this node
 	// keeps a shard that it serves.
 	Stopped     int
 	Performance bool // it has the performance engine
 }
 
-// Views says who owns which shard, as this node sees it.
+// Views says which node owns which shard, as this node sees it.
 func (t *Table) Views() []View {
 	f, out := t.Fleet(), make([]View, len(t.terms))
 	for i, m := range t.terms {

@@ -30,7 +30,7 @@ type Term struct {
 	leftTo    string  // the node for which this one gave the shard up last
 	leftUntil time.Time
 
-	freeSince time.Time // the balance's: since when it is nobody's; zero: somebody has it
+	freeSince time.Time // the balance's: since when it has no owner; zero: it has one
 	keptUntil time.Time // the balance's: before then it is not given up
 }
 

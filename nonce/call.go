@@ -7,7 +7,7 @@ type Completion interface {
 	// caller-runs). It must not block. The Waker it returns, which may be nil, is woken after the
 	// Done calls of the whole batch, so that what one connection gets leaves together.
 	Done(r *Result) Waker
-	// Gone reports that nobody waits for the request any more. Work of a gone caller
+	// Gone reports that the caller does not wait for the answer any more. Work of a gone caller
 	// is skipped, with ErrGone, where nothing is committed yet.
 	Gone() bool
 }

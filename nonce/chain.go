@@ -27,7 +27,7 @@ type Chain interface {
 }
 
 // ChainSigner is one signer as its chain sees it. All of it is soft: it is asked for
-// again by whoever owns the signer, and nothing of it is stored.
+// again by the signer's owner, and nothing of it is stored.
 type ChainSigner interface {
 	// View is what is known now. next is the signer's cursor, as far as the plan goes.
 	View(next int64) ChainView
@@ -56,7 +56,7 @@ type ChainView struct {
 	Mined   int64 // nonces below it are used, at the canonical head
 	Final   int64 // and at the final one; not above Mined
 	Start   int64 // where a signer begins that is met for the first time
-	// StartOld: Start is of long ago, so that nobody begins there.
+	// StartOld: Start is of long ago, so that no signer begins there.
 	StartOld bool
 	// Said is why nodes did not answer lately, for the client of a signer that cannot begin: MaxSaid
 	// visible ASCII characters at most, none that JSON escapes. Empty: they did, or were not asked.
@@ -69,7 +69,7 @@ type ChainView struct {
 	Window  int64
 	Claimed int64
 	// UnknownFor is how long a hold stays unknown before it may be released; 0: until
-	// somebody knows.
+	// it is known.
 	UnknownFor time.Duration
 	// Trouble is what keeps the signer's transactions from being mined, or WatchClear; the zero
 	// Watch: that is not found out yet.

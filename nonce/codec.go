@@ -278,7 +278,7 @@ var codecErrors = []error{
 // errStrange is for an error that is none of this package.
 const errStrange Told = "the node that owns the signer met an error that it does not know; ask again with the same request id"
 
-// failure is one of the errors of this package. Of another one nobody knows what happened.
+// failure is one of the errors of this package. After another one it is unknown what happened.
 func (f *form) failure(to *error) {
 	err := *to
 	if f.reading {

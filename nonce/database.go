@@ -14,7 +14,7 @@ type SignerFilter uint8
 const (
 	AllSigners      SignerFilter = iota
 	GapSigners                   // a RELEASED nonce at or above the floor lies below a HELD or CONSUMED one, and no chain is watched
-	TroubledSigners              // whoever watches their chain has found that they do not move
+	TroubledSigners              // their owner, which watches their chain, has found that they do not move
 	UnknownSigners               // a hold with ReasonUnknown
 	OverdueSigners               // a hold whose deadline passed, without ReasonUnknown
 	RepeatSigners                // a HELD or RELEASED nonce of attempt 3 or higher
@@ -37,8 +37,8 @@ type SignerFigures struct {
 	LowestReleased          int64     // -1: none
 	OldestHold              time.Time // the earliest deadline of a HELD row; zero: none
 	MaxAttempt              int64     // of those HELD and RELEASED; after a loss of Redis it begins at FirstAttempt
-	Owner                   string    // node id of a lease that runs; "": nobody
-	Watch                   Watch     // what is found out by whoever watches the signer's chain; zero: it is not watched
+	Owner                   string    // node id of a lease that runs; "": none
+	Watch                   Watch     // what the owner has found out by watching the signer's chain; zero: it is not watched
 	// Unreadable: what is open of the signer cannot be read (ErrLive). Nothing is said of
 	// it here, and no filter but AllSigners finds it.
 	Unreadable bool
@@ -102,7 +102,7 @@ type Database interface {
 	// Name is the engine as gateway_info shows it, such as "postgres".
 	Name() string
 	// Generation changes when the store may have become another one (a new system
-	// identifier or timeline). Who remembers signers compares them then.
+	// identifier or timeline). A gateway that remembers signers compares them then.
 	Generation() uint64
 	// Ping reports whether the store answers.
 	Ping(ctx context.Context) error

@@ -13,14 +13,14 @@ import (
 var (
 	// ErrBusy: the queue of the signer's worker is full.
 	ErrBusy = errors.New("the signer's worker queue is full")
-	// ErrEventsBusy: somebody wants the signer's events, and there is no place for them.
+	// ErrEventsBusy: the signer's events are subscribed to, and there is no place for them.
 	ErrEventsBusy = errors.New("the queue of the signer's events is full")
 	// ErrFenced: ownership of the signer was lost before the commit.
 	ErrFenced = errors.New("ownership of the signer was lost before the commit")
 	// ErrNotFound: the nonce was never handed out. Of an allocate that is OnlyKnown:
 	// its request id is not known.
 	ErrNotFound = errors.New("this nonce was never handed out")
-	// ErrNotHolder: somebody else took the hold, and only who did, or one with the
+	// ErrNotHolder: another principal took the hold, and only that one, or one with the
 	// right to mark any, may mark it.
 	ErrNotHolder = errors.New("the hold is another principal's")
 	// ErrDraining: the service is going away and takes nothing new.
@@ -127,7 +127,7 @@ const CauseReplacement = "replacement"
 type HoldState struct {
 	Nonce, Attempt int64
 	Status         Status
-	Unknown        bool // it is HELD, its time is over, and nobody knows whether it was used
+	Unknown        bool // it is HELD, its time is over, and whether it was used is unknown
 }
 
 // ConflictError says that the present state, which it carries, does not allow
@@ -172,7 +172,7 @@ func (e *HoldLimitError) Error() string {
 }
 
 // ErrNotSent is in the error of a WithNonce function that knows that its transaction
-// was not given to anybody: the nonce is given back.
+// was not given to any node: the nonce is given back.
 //
 //	return nonce.TxHash{}, fmt.Errorf("%w: %w", nonce.ErrNotSent, err)
 var ErrNotSent = errors.New("the transaction was not sent")

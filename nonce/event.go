@@ -15,7 +15,7 @@ const (
 	EventReplaced  // another transaction was recorded for the nonce
 	EventSigned    // a hash was recorded before its transaction is sent
 	EventExtended  // a hold has a new deadline
-	EventUnknown   // a hold is over, and nobody knows whether the nonce was used
+	EventUnknown   // a hold is over, and whether the nonce was used is unknown
 	EventSent      // the gateway gave the transaction to the nodes, and one has it
 	EventMined     // a block used the nonce
 	EventFinal     // that block is final
@@ -72,7 +72,7 @@ type Gap struct {
 
 // EventSink receives events after their commit.
 type EventSink interface {
-	// Watched reports whether anybody wants events of the signer. It is asked
+	// Watched reports whether any client wants events of the signer. It is asked
 	// for every op and must be cheap.
 	Watched(signer string) bool
 	// Publish hands over the events of one op, in commit order per worker. It must

@@ -8,13 +8,13 @@ import (
 // repeatedFrom is the attempt from which on a nonce that is HELD or RELEASED stands out.
 const repeatedFrom = 3
 
-// Unknown reports whether the entry is a hold whose time is over, of which nobody knows
+// Unknown reports whether the entry is a hold whose time is over, while it is unknown
 // whether it was used.
 func (e *Entry) Unknown() bool {
 	return e.Status == Held && e.Note != nil && e.Note.Reason == ReasonUnknown
 }
 
-// overdue reports whether the entry is a hold that somebody should have ended by now, in
+// overdue reports whether the entry is a hold that its owner should have ended by now, in
 // Unix milliseconds.
 func (e *Entry) overdue(now int64) bool {
 	return e.Status == Held && e.Until <= now && !e.Unknown()

@@ -15,9 +15,9 @@ import (
 //
 //	uvarint   nonce, less that of the entry before and 1; of the first, the nonce
 //	byte      flags: 1 RELEASED, else HELD; 2 the attempt is 1; 4 the holder is that of
-//	          the entry before, or of the first entry nobody; 8 there are hashes;
+//	          the entry before, or of the first entry none; 8 there are hashes;
 //	          the upper four bits are the reason, by its index in liveReasons, or 15; or 14,
-//	          where there is an earlier hold that nobody accounted for
+//	          where there is an earlier hold that was not accounted for
 //	uvarint   attempt, unless it is 1
 //	varint    of a HELD one, its deadline in Unix milliseconds, less that of the last
 //	          HELD one before, or 0
@@ -58,7 +58,7 @@ var liveReasons = []string{
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrLive is what a stored live state cannot be read for: it was damaged, or a later
-// version of the gateway wrote it. Nobody may guess what it was.
+// version of the gateway wrote it. It must not be guessed.
 var ErrLive = errors.New("the stored state of the signer cannot be read")
 
 // AppendLive appends the stored form of entries, which are ascending by nonce. No entry is

@@ -43,7 +43,7 @@ type ShardLog interface {
 	Identity(ctx context.Context) (string, error)
 }
 
-// Rehearsal names the log in which a shard's is rehearsed, at the same server. Nobody enters it.
+// Rehearsal names the log in which a shard's is rehearsed, at the same server. It is never entered.
 func Rehearsal(shard int) int { return -1 - shard }
 
 // LogFence is the log of a shard as its owner believes it to be.
@@ -157,7 +157,7 @@ type LogStore interface {
 	// Engine returns what is wanted of all shards.
 	Engine(ctx context.Context) (EngineGoal, error)
 	// SetEngine says what is wanted, if it was last changed by the change of that number. It
-	// returns what is wanted then, whoever said so.
+	// returns what is wanted then, by this change or another.
 	SetEngine(ctx context.Context, from int64, goal EngineGoal) (EngineGoal, error)
 	// Rehearsed notes of shards that they have kept up with a rehearsal for as long as is
 	// wanted, in the change of goal of that number.
@@ -172,7 +172,7 @@ type Ceiling struct {
 }
 
 // Grant is for how long a log may hand out without the store, and the longest hold that
-// anybody may be given by it.
+// it may hand out.
 type Grant struct{ For, LongestHold time.Duration }
 
 // Shipment is what goes from logs to the rows in one statement.

@@ -76,7 +76,7 @@ func ParseTxHash(s string) (TxHash, error) {
 }
 
 // ParsePrincipal reads a Principal as its String method writes it: sixteen lower-case
-// hexadecimal digits. The zero Principal, which is nobody's, is refused.
+// hexadecimal digits. The zero Principal, which no client has, is refused.
 func ParsePrincipal(s string) (Principal, error) {
 	n, err := strconv.ParseUint(s, 16, 64)
 	if p := Principal(n); err == nil && p != 0 && p.String() == s {

@@ -10,7 +10,7 @@ import (
 // MaxCount is the largest count of one allocate.
 const MaxCount = 256
 
-// Request is what a client asks of a signer: a plain value. Whoever runs it changes nothing of it,
+// Request is what a client asks of a signer: a plain value. The service changes nothing of it,
 // but that it may fill in List.Signer.
 type Request struct {
 	Kind      Kind
@@ -25,7 +25,7 @@ type Request struct {
 	Reason    string        // markRecyclable
 	Floor     int64         // setFloor
 	List      ListQuery     // list
-	// WithHolders, of a list, wants the names of those who have, or had, the nonces.
+	// WithHolders, of a list, wants the names of the principals that have, or had, the nonces.
 	WithHolders bool
 	// ChainOnly, of a list that another node asks for, wants what the chain says of the nonces, and
 	// nothing else of them.
@@ -48,10 +48,10 @@ type Request struct {
 	// recorded, or one and Over is zero, the request is a conflict with CauseReplacement.
 	Over TxHash
 	// Take lets a markSigned that is Forwarded take the nonce which would be handed out
-	// next, if nobody holds it.
+	// next, if it is not held.
 	Take bool
-	// Principal is who asks; a hold belongs to who asked for it. MarkAny lets a mark
-	// end holds of others too.
+	// Principal is the caller's; a hold belongs to the principal that asked for it. MarkAny lets
+	// a mark end holds of others too.
 	Principal Principal
 	MarkAny   bool
 	// MaxOpen bounds, for an allocate, the holds of the Principal that the node which
@@ -63,8 +63,8 @@ type Request struct {
 	DryRun bool
 }
 
-// Principal is who a client is, in eight bytes. The zero Principal is everybody,
-// where nobody is told apart.
+// Principal is the name of a client's principal, in eight bytes. All clients have the zero Principal
+// where there is no authentication.
 type Principal uint64
 
 // PrincipalOf returns the Principal of a name: the first eight bytes of its SHA-256.
@@ -95,7 +95,7 @@ const (
 )
 
 // MayMark reports whether the hold is the caller's to end, now or after it has ended:
-// its own, nobody's in particular, or anybody's. The zero Principal is everybody.
+// its own, one without a principal, or any. The zero Principal may end any.
 func (r *Request) MayMark(row Row) bool {
 	return r.MarkAny || r.Principal == 0 || row.Holder == 0 || row.Holder == r.Principal
 }

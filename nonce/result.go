@@ -20,7 +20,7 @@ type Result struct {
 	Replaced         TxHash        // markUsed, markSigned: the newest before this one
 	Before           *Before       // repair: what the nonce was; nil if its request id was known
 	// Earlier, of an allocate for each of Nonces, of a repair or a forwarded markSigned for its
-	// nonce, is the hold before that nobody accounted for; nil: none of them has one.
+	// nonce, is the hold before that was not accounted for; nil: none of them has one.
 	Earlier []*Earlier
 	Floor   int64    // setFloor: the floor now in force
 	Next    int64    // setFloor

@@ -22,9 +22,9 @@ const (
 	Expired
 )
 
-// Forwarded is a request that a router took over, as whoever gave it knows it.
+// Forwarded is a request that a router took over, as its caller knows it.
 type Forwarded interface {
-	// Gone reports that nobody waits for the answer any more. What is not sent yet then comes
+	// Gone reports that the caller does not wait for the answer any more. What is not sent yet then comes
 	// back as Bounced, with ErrGone.
 	Gone() bool
 	// Return is called once, when the request's time with the router is over. r is not kept. It
@@ -47,7 +47,7 @@ var (
 // path number there. When one of them is not done here but sent back, those behind
 // it are sent back too, so that they cannot overtake it: also those that the other
 // node had sent before it knew. It begins anew only when all have come back, under
-// another number. Whoever takes ops from a node makes a Path for each number, and
+// another number. A node that takes requests from another one makes a Path for each number, and
 // forgets a broken one only when nothing of it can be on its way any more.
 type Path struct {
 	back atomic.Pointer[error] // why an op was sent back

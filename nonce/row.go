@@ -39,7 +39,7 @@ const (
 	ReasonResent      = "resent"       // HELD: the same, and the same transaction was sent again before it was known what became of it
 	ReasonRefused     = "refused"      // HELD: nodes refused its transaction, and none has it; its holder may send another one
 	ReasonRepair      = "repair"       // HELD: handed out by nonce_repair
-	ReasonUnknown     = "unknown"      // HELD: its time is over, and nobody knows whether it was used
+	ReasonUnknown     = "unknown"      // HELD: its time is over, and whether it was used is unknown
 	ReasonNotRecorded = "not_recorded" // RELEASED: its holder had to record a hash first, and did not
 	ReasonUnseen      = "unseen"       // RELEASED: it was unknown for long, and no node saw a transaction
 	ReasonMined       = "mined"        // CONSUMED: the chain's count has passed it
@@ -67,12 +67,12 @@ type Row struct {
 	Reason    string
 	Earlier   *Earlier  // not of a CONSUMED one
 	HeldUntil time.Time // store clock; only while HELD
-	Holder    Principal // who has, or had, its last attempt; 0: nobody in particular
+	Holder    Principal // that has, or had, its last attempt; 0: none is known
 	RequestID string    // only filled by Database.List
 	UpdatedAt time.Time // only filled by Database.List
 }
 
-// Unknown reports whether the row is a hold whose time is over, of which nobody knows
+// Unknown reports whether the row is a hold whose time is over, while it is unknown
 // whether it was used.
 func (r *Row) Unknown() bool { return r.Status == Held && r.Reason == ReasonUnknown }
 

@@ -28,7 +28,7 @@ type Entry struct {
 	Nonce   int64
 	Attempt int64
 	Until   int64     // HELD: its deadline, store clock, Unix milliseconds; else 0
-	Holder  Principal // who has, or had, that attempt; 0: nobody in particular
+	Holder  Principal // that has, or had, that attempt; 0: none is known
 	Status  Status
 	Note    *Note // nil: nothing more is known. It is not changed in place
 }
@@ -42,7 +42,7 @@ type Note struct {
 }
 
 // Earlier is a hold of a nonce that ended without a word of its holder, so that its
-// transaction may still turn up. Whoever gets the nonce is told, until it is CONSUMED. Of
+// transaction may still turn up. Each later holder is told, until it is CONSUMED. Of
 // several such holds it is the last one.
 type Earlier struct {
 	Attempt int64
@@ -67,7 +67,7 @@ func (s *Signer) Find(n int64) (int, bool) {
 	return slices.BinarySearchFunc(s.Live, n, func(e Entry, n int64) int { return cmp.Compare(e.Nonce, n) })
 }
 
-// Earlier is the hold of the nonce before that nobody accounted for; nil: there is none.
+// Earlier is the hold of the nonce before that was not accounted for; nil: there is none.
 func (e *Entry) Earlier() *Earlier {
 	if e.Note == nil {
 		return nil

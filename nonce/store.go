@@ -15,8 +15,8 @@ import (
 //
 // A signer is of one shard for ever: ShardOf. Every change of a signer raises its version
 // by one, a shipment by several, and compares it; the owner's changes compare the shard's
-// owner, token and engine as well. Safety rests on these alone. Times decide who may take a shard, and when a hold may be
-// ended.
+// owner, token and engine as well. Safety rests on these alone. Times decide which node may take a shard, and when a hold may
+// be ended.
 //
 // A row whose live state cannot be read stops its signer and no other: Load says so of it,
 // List of it is an ErrLive, Signers and Totals show it as Unreadable.
@@ -39,7 +39,7 @@ type Store interface {
 	// then. It takes one that is free, that is of the same node by an equal or lower
 	// incarnation, or whose owner's lease, of the incarnation that owns it, is over by the
 	// store's clock, or is there no more. The token of what it takes is raised by one,
-	// always. Nobody takes anything without a lease that runs.
+	// always. A node without a lease that runs takes nothing.
 	Acquire(ctx context.Context, h lease.Holder, shards []int) ([]lease.Shard, error)
 	// Release gives back those of the shards that are still the holder's under the tokens
 	// given: no owner, and the token raised by one. It returns how many.
@@ -180,7 +180,7 @@ type Outcome uint8
 // The outcomes of a write that ended in an error. They are never merged.
 const (
 	// Unknown: the connection broke, or time ran out, while the store may have
-	// been committing. It is the zero value: nobody says by mistake that nothing happened.
+	// been committing. It is the zero value, so that a forgotten outcome never says that nothing happened.
 	Unknown Outcome = iota
 	// NotSent: the store was out of reach before anything was sent. Nothing
 	// happened.
@@ -206,7 +206,7 @@ func (e *StoreError) Error() string { return "store (" + e.Outcome.String() + ")
 func (e *StoreError) Unwrap() error { return e.Err }
 
 // OutcomeOf returns the outcome of a store's error. An error that does not say
-// is Unknown: nobody may take it for a refusal.
+// is Unknown: it must not be taken for a refusal.
 func OutcomeOf(err error) Outcome {
 	if se, ok := errors.AsType[*StoreError](err); ok {
 		return se.Outcome
@@ -215,5 +215,5 @@ func OutcomeOf(err error) Outcome {
 }
 
 // ErrInvariant is the cause of an Aborted StoreError when a row was not as the
-// rules left it. It is an alarm: somebody else wrote, or this program is wrong.
+// rules left it. It is an alarm: another program wrote, or this one is wrong.
 var ErrInvariant = errors.New("a row is not as the rules left it")

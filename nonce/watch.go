@@ -33,7 +33,7 @@ func (k WatchKind) String() string {
 }
 
 // Watch is what the list of watched signers has of one, or is to have. The list is of the signers
-// of chains with nonces that are open, or not final yet: who takes over a shard finds them there.
+// of chains with nonces that are open, or not final yet: the node that takes over a shard finds them there.
 type Watch struct {
 	Kind  WatchKind
 	Nonce int64 // with trouble: the lowest unused nonce

@@ -39,7 +39,7 @@ type Config struct {
 	// stuck queue leaves room for the others.
 	QueueShare int
 	// Queued observes how long each piece of work waited from its queuedAt until
-	// it ran. It must not block. Nil: nobody wants to know.
+	// it ran. It must not block. It may be nil.
 	Queued func(time.Duration)
 }
 

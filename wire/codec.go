@@ -83,7 +83,7 @@ func Marshal(v any) ([]byte, error) { return appendValue(nil, v) }
 func Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
 // UnmarshalKnown is Unmarshal for what orders something: unknown names are refused too,
-// because who wrote them believes that they change it. The error is a sentence that
+// because their writer believes that they change it. The error is a sentence that
 // names the member and the rule; whole is what it calls the value as a whole.
 func UnmarshalKnown(data []byte, v any, whole string) error {
 	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true))

@@ -20,8 +20,8 @@ func AppendRaw(dst, id, result []byte) []byte {
 	return append(append(dst, result...), '}')
 }
 
-// AppendForeignError appends one whole reply that passes on an error in somebody
-// else's words. data is JSON; none is left out.
+// AppendForeignError appends one whole reply that passes on an error of another
+// server. data is JSON; none is left out.
 func AppendForeignError(dst, id []byte, code int, message string, data []byte) []byte {
 	dst = append(appendHead(dst, id), `,"error":{"code":`...)
 	dst = append(strconv.AppendInt(dst, int64(code), 10), `,"message":`...)
@@ -33,7 +33,7 @@ func AppendForeignError(dst, id []byte, code int, message string, data []byte) [
 }
 
 // AppendNotification appends one whole notification of a subscription whose event is
-// somebody else's and is left as it is: missed, when above 0, stands beside it.
+// another server's and is left as it is: missed, when above 0, stands beside it.
 func AppendNotification(dst []byte, method, subscription string, event []byte, missed int64) []byte {
 	dst = AppendSubscription(dst, method, subscription, event, 0)
 	if missed > 0 {

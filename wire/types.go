@@ -29,7 +29,7 @@ const (
 )
 
 // The states of an allocation, as they are written on the wire. One that is UNKNOWN
-// is a hold whose time is over, and nobody knows whether its nonce was used.
+// is a hold whose time is over, and whether its nonce was used is unknown.
 const (
 	StatusHeld     = "HELD"
 	StatusReleased = "RELEASED"
@@ -149,7 +149,7 @@ type RepairResult struct {
 	Offer    *Offer    `json:"offer,omitempty"`    // nil: nothing is known
 }
 
-// Was is the state in which a repair found a nonce. Attempt 0: nobody held it.
+// Was is the state in which a repair found a nonce. Attempt 0: it was never held.
 type Was struct {
 	Status  string `json:"status"`
 	Attempt int64  `json:"attempt"`
@@ -167,7 +167,7 @@ type Offer struct {
 
 // StatusResult answers nonce_status. An overdue hold counts as released, or, where a
 // chain is asked about the signer, as held. Unknown are those of Held whose time is
-// over and of which nobody knows whether they were used. Owner, OwnerURL and
+// over, while it is unknown whether they were used. Owner, OwnerURL and
 // LeaseUntil are there only while a lease runs.
 type StatusResult struct {
 	Signer       string       `json:"signer"`
@@ -237,7 +237,7 @@ type Allocation struct {
 	Reissued  *Reissued `json:"reissued,omitempty"` // an allocate of it says so, or said
 	HeldUntil *Time     `json:"heldUntil,omitempty"`
 	RequestID string    `json:"requestId,omitempty"`
-	Holder    string    `json:"holder,omitempty"`    // who has or had its last attempt, for whom it concerns
+	Holder    string    `json:"holder,omitempty"`    // the principal that has or had its last attempt, for clients that may see it
 	Chain     string    `json:"chain,omitempty"`     // what the chain says of it, such as ChainSeen; empty: nothing
 	UpdatedAt *Time     `json:"updatedAt,omitempty"` // nil: the store does not know of it yet, see the performance engine
 }

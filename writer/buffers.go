@@ -31,7 +31,7 @@ type batch struct {
 	written []func() // of messages that want to know
 }
 
-// putBatch takes a batch back; nobody may use it afterwards.
+// putBatch takes a batch back, which must not be used afterwards.
 func putBatch(b *batch) {
 	if cap(b.buf) <= keepBytes {
 		*b = batch{buf: b.buf[:0], encoded: b.encoded[:0], written: b.written[:0]}
@@ -61,7 +61,7 @@ func (l *list) holds() (bytes, notes int64) {
 	return bytes, notes
 }
 
-// putList takes a list back; nobody may use it afterwards.
+// putList takes a list back, which must not be used afterwards.
 func putList(l *list) {
 	if cap(l.items) <= keepItems {
 		clear(l.items)

@@ -34,7 +34,7 @@ type Queue struct {
 	unwritten  int64 // in ready or being written
 	notes      int64 // of notifications, from Notify until they are written
 
-	// Who is at work: what Done waits for.
+	// What is at work, which Done waits for.
 	encoding bool // an encode task is queued or runs
 	writing  bool // the write goroutine runs
 	telling  bool // OnKick is being called
@@ -44,7 +44,7 @@ type Queue struct {
 	level  backpressure.Level
 	drop   bool          // drop notifications
 	paused bool          // do not read
-	resume chan struct{} // closed when reads may go on; nil: nobody waits
+	resume chan struct{} // closed when reads may go on; nil: no reader waits
 	oldest time.Duration // when the oldest unwritten message was encoded; meaningless if there is none
 	alarm  *alarm        // asks again when a kick may be due, or ends an orderly close
 
@@ -60,7 +60,7 @@ type Queue struct {
 }
 
 // New returns the queue of a connection. cfg is shared and was validated. From
-// now on nobody but the queue may write to sock, or close it before Done.
+// now on only the queue may write to sock, or close it before Done.
 func New(sock Socket, pool Pool, cfg *Config) *Queue {
 	eager, _ := sock.(EagerSocket)
 	return &Queue{sock: sock, eager: eager, pool: pool, cfg: cfg, share: backpressure.NewShare(cfg.Share), done: make(chan struct{})}
@@ -110,7 +110,7 @@ func (q *Queue) Grow(more int64) bool {
 
 // Push queues a reply with its reservation and fixes its place in the order. It
 // is never refused; on a connection that is closed or closing it is released,
-// for nobody can receive it. Wake must follow, once for any number of pushes.
+// for no client can receive it. Wake must follow, once for any number of pushes.
 // A reply longer than its reservation is sent nevertheless.
 func (q *Queue) Push(m Message, reserved int64) {
 	now := clock()

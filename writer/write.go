@@ -17,7 +17,7 @@ const farewellTimeout = 100 * time.Millisecond
 var longGone = time.Unix(1, 0)
 
 // startWriteLocked reports whether the write goroutine must be started: there is
-// something to write and nobody writes.
+// something to write and no goroutine writes.
 func (q *Queue) startWriteLocked() bool {
 	if q.writing || !q.writableLocked() {
 		return false
@@ -86,7 +86,7 @@ func (q *Queue) extend() {
 // tryWrite writes what the socket takes at once, in the caller's goroutine, which
 // never waits for it: a client that keeps up costs no goroutine and no timer. For
 // the rest the write goroutine is started. The caller was told by
-// startWriteLocked that nobody else writes.
+// startWriteLocked that no other goroutine writes.
 func (q *Queue) tryWrite() {
 	b, cause := q.next(nil, nil, false)
 	for b != nil {
@@ -109,8 +109,8 @@ func (q *Queue) writeRest(b *batch, n int) {
 
 // next accounts for the batch that was written, nil at first, with the outcome of
 // its write, and takes the next one. Whether the client is too slow is asked
-// again here, just before the write. No batch: whoever writes must end, and with
-// a cause hang up first.
+// again here, just before the write. No batch: the goroutine that writes must end, and
+// with a cause hang up first.
 func (q *Queue) next(written *batch, err error, waits bool) (*batch, error) {
 	now := clock()
 	q.mu.Lock()

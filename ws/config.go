@@ -18,8 +18,8 @@ import (
 
 // Config are the settings of a Server.
 type Config struct {
-	// Auth lets clients in. It must live until Stop has returned. nil: everybody is
-	// let in, and may everything.
+	// Auth lets clients in. It must live until Stop has returned. nil: every client is
+	// let in, and has every right.
 	Auth access.Authenticator
 	// Origins says which pages of browsers may connect. The zero Origins: those of the host
 	// that is asked. New sets its Addresses.
@@ -30,7 +30,7 @@ type Config struct {
 	// Signers bounds what is asked of one signer by the clients of this node. The zero
 	// SignerConfig: no limit.
 	Signers quota.SignerConfig
-	// Audit is told who did what. nil: nobody is.
+	// Audit is told which principal did what. nil: there is no audit.
 	Audit *audit.Log
 
 	// Bounds are those of the connections of /ws.
@@ -89,17 +89,17 @@ type Config struct {
 	GuardCalls time.Duration
 	// Chain is asked what blockchains say of signers. nil: no chain is configured.
 	Chain nonce.Chain
-	// ExampleChain is the chain that a client is told of who names an address without one,
+	// ExampleChain is the chain in the error for a client that names an address without one,
 	// such as eip155:10. "": Ethereum's own.
 	ExampleChain string
 
 	// Met is told the name of the principal of each client that is let in. It must not
-	// block. nil: nobody wants to know.
+	// block. It may be nil.
 	Met func(principal string)
 
 	// AwaitInterest returns when the other nodes have taken what the hub's
 	// Interest is, or when ctx ends. It is called in a connection's read
-	// goroutine before a subscription is answered. nil: there is nobody to ask.
+	// goroutine before a subscription is answered. It may be nil.
 	AwaitInterest func(ctx context.Context)
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // maxBadFrames is how many frames in a row may hold no valid request before the
-// connection is closed: whoever sends them is not speaking this protocol.
+// connection is closed: its client does not speak this protocol.
 const maxBadFrames = 1000
 
 // conn is one connection. What this package calls its read goroutine is two, which never run at once:
@@ -31,7 +31,7 @@ type conn struct {
 	out       *writer.Queue
 	share     *backpressure.Share // its requests in flight
 
-	identity                 // whom it was let in as
+	identity                 // the principal it was let in as
 	asker    nonce.Principal // the same, as holds know it; 0: without a session
 
 	// The read goroutine's.
@@ -46,7 +46,7 @@ type conn struct {
 	controls   controls
 
 	began   atomic.Int32  // the code an orderly close was begun with, or clientsClose; 0: none was
-	gone    atomic.Bool   // nobody reads answers any more
+	gone    atomic.Bool   // the client reads no answer any more
 	expired atomic.Int32  // the close code of its session's end; 0: it has not ended
 	frames  atomic.Uint32 // data frames that were read
 
@@ -252,7 +252,7 @@ type reply interface {
 }
 
 // refuse answers requests that were not admitted. The refusal needs room too:
-// while there is none this connection is not read, so that who is refused for
+// while there is none this connection is not read, so that a client that is refused for
 // ever cannot make its queue grow.
 func (c *conn) refuse(m reply, err *wire.Error, requests ...*request) {
 	c.srv.countBusy(err, len(requests))

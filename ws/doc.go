@@ -33,7 +33,7 @@
 // Where to begin reading: server.go, conn.go (a connection), request.go and method.go
 // (a request), reservation.go, batch.go. Then, group by group:
 //
-//   - who it is: preauth.go (who is let in, and as whom), session.go
+//   - authentication: preauth.go (which clients are let in, as which principal), session.go
 //     (what a client may, and how a session ends), origin.go (pages of browsers), auditing.go
 //   - bounds: quota.go (a second, and of subscriptions), room.go (in flight)
 //   - methods: method_NAME.go (params, right, audit, size and reply of each), errors.go,

@@ -12,7 +12,7 @@ import (
 // drainStep is how often Drain looks for connections that can be closed.
 const drainStep = 10 * time.Millisecond
 
-// Drain sends everybody away. Nobody is let in from the start: further connections
+// Drain sends all clients away. It lets none in from its start on: further connections
 // are told 503. Requests are served on for CloseSpread, in which connections that
 // have nothing in flight are closed with 1012, one after the other; after it
 // further requests are told draining, and the others are closed once what they
@@ -56,7 +56,7 @@ func (s *Server) closeSome(keep int) {
 
 // closeIdle closes a connection that has nothing in flight. A request that comes
 // in just now is either in flight before, and the connection stays, or it is not
-// taken: never is one done whose answer has no way out.
+// taken: a request whose answer cannot be sent is never executed.
 func (c *conn) closeIdle() {
 	if !c.isClosing() && c.share.Close() {
 		c.close(wire.CloseServiceRestart, wire.CloseTextRestart)

@@ -16,11 +16,11 @@ const (
 	RetryBusy        = 50 * time.Millisecond  // a queue drains in a few commits
 	retryFenced      = 50 * time.Millisecond  // the signer only has to be acquired again
 	retryUnavailable = 500 * time.Millisecond // a store that reconnects
-	retryHoldLimit   = time.Second            // somebody has to mark, or a hold to end
+	retryHoldLimit   = time.Second            // a client has to mark, or a hold to end
 	retryDraining    = time.Second            // time to find another node
 )
 
-// maxErrorText bounds each text of somebody else's in an error, such as a node
+// maxErrorText bounds each text in an error that is not the gateway's own, such as a node
 // id, so that every error has a bound.
 const maxErrorText = 192
 
@@ -89,7 +89,7 @@ func errLike(code int, err error, data wire.ErrorData) *wire.Error {
 }
 
 // errPeerAway says that the node which owns the signer was not reached, in the
-// words of who tried, which name it.
+// words of the forwarder, which name it.
 func errPeerAway(err error) *wire.Error {
 	why := err.Error()
 	if e, ok := errors.AsType[*nonce.UnavailableError](err); ok {
@@ -159,7 +159,7 @@ func with(e *wire.Error, data wire.ErrorData) *wire.Error {
 	return e
 }
 
-// clip bounds a text of somebody else's by the bytes it has in JSON.
+// clip bounds a text that is not the gateway's own by the bytes it has in JSON.
 func clip(s string) string { return clipTo(s, maxErrorText) }
 
 func clipTo(s string, maxBytes int) string {

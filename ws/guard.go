@@ -92,6 +92,6 @@ func keepsLock(err error) bool {
 	return true
 }
 
-// Ended implements guard.Caller: the lock is free, or nobody knows, and the call is
+// Ended implements guard.Caller: the lock is free, or that is unknown, and the call is
 // answered.
 func (r *request) Ended(*guard.Lock) { r.conclude() }

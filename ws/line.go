@@ -17,7 +17,7 @@ type lines struct {
 	bySigner map[string]*line
 }
 
-// line is that of one signer. It is there as long as somebody waits in it or is
+// line is that of one signer. It is there as long as a request waits in it or is
 // being submitted. Its length is bounded by the requests in flight.
 type line struct {
 	signer  string
@@ -113,7 +113,7 @@ func (c *conn) proceedOne(r *request) {
 	r.proceed()
 }
 
-// next takes out the first of a line unless it has to wait. empty: there was nobody,
+// next takes out the first of a line unless it has to wait. empty: no request waited,
 // and the line has ended.
 func (ls *lines) next(l *line) (first *request, empty bool) {
 	ls.mu.Lock()
@@ -130,7 +130,7 @@ func (ls *lines) next(l *line) (first *request, empty bool) {
 	return first, false
 }
 
-// awaitLines returns when nobody waits in a line any more, and no call of a Room is
+// awaitLines returns when no request waits in a line any more, and no call of a Room is
 // under way. No connection is left, so none is begun.
 func (s *Server) awaitLines(ctx context.Context) error {
 	gone := make(chan struct{})

@@ -50,7 +50,7 @@ func repairResult(op *op) *wire.RepairResult {
 	return r
 }
 
-// wasOf is the state in which a repair found its nonce. One that nobody held, because
+// wasOf is the state in which a repair found its nonce. One that was never held, because
 // a floor or the chain skipped it, counts as CONSUMED.
 func wasOf(b *nonce.Before) *wire.Was {
 	switch {

@@ -238,8 +238,8 @@ func (s *Server) Connected() []Connection {
 }
 
 // outbound is what waits for clients to read, over all open connections, in the order of
-// outboundGauges. It looks at every connection, so it is for whoever looks now and then; it
-// keeps each up for a moment only.
+// outboundGauges. It looks at every connection, so it must be called now and then only; it
+// holds each up for a moment.
 func (s *Server) outbound() []float64 {
 	var sum writer.Depth
 	var largest int64

@@ -18,9 +18,9 @@ type Origins struct {
 	// lower case. None: those of the host that is asked.
 	Allowed []string
 	// Addresses are asked for of a page that is not Allowed by name, over plain HTTP:
-	// the host it asks must be an address or localhost. Whoever has a domain can have
+	// the host it asks must be an address or localhost. The owner of a domain can have
 	// its name lead to the visitor's own host, and its pages then are of the host that
-	// they ask. It is for gateways at which nobody has to say who they are.
+	// they ask. It is for gateways without authentication.
 	Addresses bool
 	// RefuseMissing refuses upgrades without an Origin too.
 	RefuseMissing bool
@@ -29,8 +29,8 @@ type Origins struct {
 // originKey is the key of a context whose request's origin was looked at.
 type originKey struct{}
 
-// OriginChecked is the context of a request whose origin was looked at by whoever serves it: the private side has other
-// pages than clients have.
+// OriginChecked is the context of a request whose origin its server has checked: the private side has other pages than
+// clients have.
 func OriginChecked(ctx context.Context) context.Context {
 	return context.WithValue(ctx, originKey{}, true)
 }

@@ -47,7 +47,7 @@ func (s *Server) ConnState(c net.Conn, state http.ConnState) {
 	case http.StateNew:
 		if reason := s.preAuth.arrive(c); reason != "" {
 			s.counters.upgradeRefused.Inc(reason)
-			_ = c.Close() // whoever it is learns no more
+			_ = c.Close() // without an answer: the client learns no more
 		}
 	case http.StateHijacked, http.StateClosed:
 		s.preAuth.depart(c)
@@ -72,7 +72,7 @@ func (d *preAuthLimiter) arrive(c net.Conn) (refused upgradeReason) {
 
 // enter counts a socket as a connection of its address: a client was let in on it, and
 // it goes on being one of HTTP. It is one for the requests that follow, too. false: the
-// address has as many as it may. A socket that nobody counted is not counted now.
+// address has as many as it may. A socket that was not counted before is not counted now.
 func (d *preAuthLimiter) enter(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,9 +131,9 @@ func (s *Server) Waiting() int {
 	return s.preAuth.addresses.Waiting()
 }
 
-// identity is whom a client was let in as, and what its connection counts for.
+// identity is the principal a client was let in as, and the account its connection counts for.
 type identity struct {
-	session *access.Session // nil: nobody asked
+	session *access.Session // nil: there is no authentication
 	account *quota.Usage
 	slot    *quota.Slot
 
@@ -169,8 +169,8 @@ func (g *identity) leave() {
 	}
 }
 
-// admitClient looks where a client comes from, asks who it is and counts it. Not ok:
-// it was answered. What costs least is asked first.
+// admitClient looks where a client comes from, authenticates it and counts it. Not ok:
+// it was answered. The cheapest check comes first.
 func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity, ok bool) {
 	if r.Context().Value(originKey{}) == nil && !s.cfg.Origins.Allow(r) {
 		s.refuseClient(w, http.StatusForbidden, upgradeOrigin, "pages of this origin may not connect")
@@ -182,7 +182,7 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request) (g identity
 	})
 }
 
-// admitKnown asks who a client is, and counts its connection: of its address by enter, which
+// admitKnown authenticates a client, and counts its connection: of its address by enter, which
 // is false if that has as many as it may, and of its principal. Not ok: it was answered.
 func (s *Server) admitKnown(w http.ResponseWriter, r *http.Request, enter func(*identity) bool) (g identity, ok bool) {
 	if s.cfg.Auth == nil {
@@ -226,15 +226,15 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) *access.Se
 	return nil
 }
 
-// refuseClient answers a client that is not let in. Its socket is closed, so that who
-// was refused holds nothing here.
+// refuseClient answers a client that is not let in. It closes the socket, so that a refused
+// client holds nothing here.
 func (s *Server) refuseClient(w http.ResponseWriter, status int, reason upgradeReason, why string) {
 	s.counters.upgradeRefused.Inc(reason)
 	w.Header().Set("Connection", "close")
 	http.Error(w, why, status)
 }
 
-// auditRefused says who was not let in, as far as that is known.
+// auditRefused writes down which client was not let in, as far as that is known.
 func (s *Server) auditRefused(r *http.Request, session *access.Session, why string) {
 	if !s.cfg.Audit.Wants(audit.Refusals) {
 		return

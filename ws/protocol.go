@@ -113,7 +113,7 @@ type Visitor struct {
 	srv     *Server
 	address string
 	conn    *conn       // nil: by POST
-	gone    func() bool // nobody waits for the answer any more
+	gone    func() bool // the client does not wait for the answer any more
 }
 
 // May reports whether the caller has a right on a signer.
@@ -201,8 +201,8 @@ func (v *Visitor) Subscribe(method string, feed Feed) (*Subscription, *wire.Erro
 // Unsubscribe ends a subscription of the caller's connection. false: it has none of this id.
 func (v *Visitor) Unsubscribe(id string) bool { return v.conn != nil && v.conn.removeSubscription(id) }
 
-// Panicked counts and logs a mistake of ours in a call. Whoever has recovered from it calls this in
-// the same deferred function.
+// Panicked counts and logs a mistake of ours in a call. The function that has recovered from it calls
+// this, while it is still deferred.
 func (v *Visitor) Panicked(what string, panicked any, method string) {
 	v.srv.panicked(what, v.address, panicked, "method", clip(method))
 }
@@ -240,8 +240,8 @@ func (s *subscription) ID() string { return s.id }
 // Muted reports whether its client is owed answers and no events any more.
 func (s *subscription) Muted() bool { return s.conn.expired.Load() != 0 }
 
-// Lost ends the connection: events of the subscription are lost for good, and whoever
-// waits for them has to know.
+// Lost ends the connection: events of the subscription are lost for good, and the
+// client that waits for them has to know.
 func (s *subscription) Lost(why string) { s.conn.close(wire.CloseSubscriptionLost, why) }
 
 // ErrEnded answers a call whose client has left, or whose gateway stops.
@@ -265,7 +265,7 @@ const ErrorBytes = smallReplyBytes
 type Posted struct {
 	Visitor
 	Body []byte
-	Ctx  context.Context // ends when nobody waits for the answer any more, or the gateway stops
+	Ctx  context.Context // ends when the client does not wait any more, or the gateway stops
 
 	room     *Room
 	share    *backpressure.Share
@@ -274,7 +274,7 @@ type Posted struct {
 	cancel   func()
 }
 
-// Post lets a POST in and reads its body. nil: it was answered, or there is nobody to answer. Else
+// Post lets a POST in and reads its body. nil: it was answered, or the client is gone. Else
 // Done must be called when it is answered.
 func (t *Room) Post(w http.ResponseWriter, r *http.Request) *Posted {
 	s := t.srv
@@ -320,7 +320,7 @@ func (p *Posted) read(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// Not every ResponseWriter has deadlines; those of tests have no times either.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return err == nil // else whoever sent it is gone, or too slow
+	return err == nil // else the client is gone, or too slow
 }
 
 // Done gives back what the request counts for.
@@ -354,7 +354,7 @@ func (p *Posted) Enter(calls int) *wire.Error {
 // reads them. It may be called again.
 func (p *Posted) Leave() { p.took.giveBack() }
 
-// cors says who may ask, as pages of browsers have to know it. false: it was answered.
+// cors sets the headers that tell a browser which pages may ask. false: it was answered.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Add("Vary", "Origin")
 	if !s.cfg.Origins.Allow(r) {

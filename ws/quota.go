@@ -11,7 +11,7 @@ import (
 )
 
 // How long a connection is not read once a request of it was over a quota: what the
-// bucket says, within these bounds. Whoever goes on asking at full speed is so
+// bucket says, within these bounds. A client that goes on asking at full speed is
 // refused ten to a hundred times a second and not a hundred thousand times, and what
 // it has sent waits in its own window.
 const minRest, maxRest = 10 * time.Millisecond, 100 * time.Millisecond
@@ -23,7 +23,7 @@ const retrySubscription = time.Second
 // charge counts the requests of one frame against the quotas of their client and of
 // their signers, all or none of the client's. What was taken for signers before one that is
 // refused stays taken: a refusal that costs a little keeps the batch from being tried for ever
-// at the cost of everybody else.
+// at the cost of all others.
 func (c *conn) charge(requests []*request) *wire.Error {
 	if c.account == nil && c.srv.signers == nil {
 		return nil

@@ -12,14 +12,14 @@ type registry struct {
 	max int
 
 	mu      sync.Mutex // guards what follows; no I/O under it
-	leaving bool       // nobody is let in any more
+	leaving bool       // no client is let in any more
 	slots   int        // taken: connections, and upgrades under way
 	conns   map[*conn]struct{}
 }
 
 func newRegistry(most int) *registry { return &registry{max: most, conns: make(map[*conn]struct{})} }
 
-// reserve takes a slot for an upgrade, unless all are taken or nobody is let in.
+// reserve takes a slot for an upgrade, unless all are taken or the node is leaving.
 func (g *registry) reserve() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Server) firstPing() time.Duration {
 // unanswered pings, and the time for an answer to the second.
 const idleFactor = 2.5
 
-// oversee is the pinger's look at a connection. Nobody is blamed for silence while not being read.
+// oversee is the pinger's look at a connection. Silence counts against a client only while it is read.
 func (c *conn) oversee(now time.Time) {
 	switch interval := c.srv.cfg.PingInterval; {
 	case !c.transport.Silent():

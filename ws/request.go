@@ -158,7 +158,7 @@ func (r *request) start() {
 }
 
 // submit hands an admitted request to the service. If that panics the request ends here,
-// unless it has ended already: then it may be somebody else's by now.
+// unless it has ended already: then its memory may be another request's by now.
 func (r *request) submit() {
 	if r.tells = r.conn.srv.cfg.Chain != nil && r.op.Kind.WithChain(); r.tells {
 		r.conn.srv.lined.Add(1)
@@ -255,7 +255,7 @@ func (r *request) queue() nonce.Waker {
 	return c.out
 }
 
-// conclude is finish where nobody else wakes the queue.
+// conclude is finish where the caller has to wake the queue.
 func (r *request) conclude() {
 	if w := r.finish(); w != nil {
 		w.Wake()

@@ -82,7 +82,7 @@ func (v *reservation) reserveAnswer(out *writer.Queue, bytes int64) *wire.Error 
 }
 
 // reserveWork takes what a request needs: a slot of its worker, one of the guard if it is to take a lock,
-// and one for its events if somebody waits for these. With an error some of it may be taken.
+// and one for its events if they are subscribed to. With an error some of it may be taken.
 func (v *reservation) reserveWork(q *nonce.Request, locked bool) *wire.Error {
 	s, ok := v.srv, false
 	if v.slot, ok = s.service.Reserve(q.Signer, q.Principal); !ok {

@@ -43,7 +43,7 @@ func (b *Bounds) validate(maxBatch int, maxReceiveBytes int64) error {
 }
 
 // RoomConfig are the bounds of a Room for a Protocol. Its slots are its own: calls that wait for
-// somebody else take none of those that answer at once. With authentication principals have equal
+// another server take none of those that answer at once. With authentication principals have equal
 // parts of three quarters of MaxInflightTotal, and an array at least.
 type RoomConfig struct {
 	Bounds

@@ -67,7 +67,7 @@ type Server struct {
 	pinger    sync.WaitGroup
 	lined     sync.WaitGroup // the lines of all connections, the calls of Rooms, and requests that ask a chain for their results
 
-	sights    context.Context // ends when nobody waits for a chain any more; of life
+	sights    context.Context // ends when no request waits for a chain any more; of life
 	endSights context.CancelFunc
 }
 
@@ -121,8 +121,8 @@ func New(service Service, hub *events.Hub, pool *encodepool.Pool, cfg Config, pe
 // has ended in.
 func (s *Server) Panics() int64 { return s.panics.Load() }
 
-// panicked counts a mistake of ours, and logs it with the stack. Whoever has recovered from
-// it calls this in the same deferred function.
+// panicked counts a mistake of ours, and logs it with the stack. The function that has recovered
+// from it calls this, while it is still deferred.
 func (s *Server) panicked(what, remote string, v any, more ...any) {
 	s.panics.Add(1)
 	s.log.Error(what+" panicked", append([]any{"remote", remote, "panic", v, "stack", string(debug.Stack())}, more...)...)
@@ -160,7 +160,7 @@ func (t *Room) open(w http.ResponseWriter, r *http.Request) {
 			s.counters.upgradeRefused.Inc(upgradeBroken)
 		}
 		g.leave()
-		s.conns.release(nil) // refuseUpgrade has answered, or nobody can any more
+		s.conns.release(nil) // refuseUpgrade has answered, or the client is gone
 		s.log.Debug("upgrade refused", "remote", r.RemoteAddr, "error", err)
 		return
 	}
@@ -185,8 +185,8 @@ func (s *Server) refuseLeaving(w http.ResponseWriter) bool {
 	return true
 }
 
-// reserve takes a slot for the connection of a client, who is told where there is none. The
-// node may have begun to go away while the client was asked who it is.
+// reserve takes a slot for the connection of a client, and tells it where there is none. The
+// node may have begun to leave during the authentication.
 func (s *Server) reserve(w http.ResponseWriter, g *identity) bool {
 	if s.conns.reserve() {
 		if name := g.principal(); s.cfg.Met != nil && name != "" {

@@ -18,7 +18,7 @@ const (
 	expiryTimeout = 10 * time.Second
 )
 
-// principal is the name of who a client is; without authentication all are one.
+// principal is the name of the client's principal; without authentication all clients have one.
 func (g *identity) principal() string {
 	if g.session == nil {
 		return ""
@@ -26,7 +26,7 @@ func (g *identity) principal() string {
 	return g.session.Principal
 }
 
-// asker is who a client is, as holds know it; 0: without authentication.
+// asker is the client's principal, as holds have it; 0: without authentication.
 func (g *identity) asker() nonce.Principal { return nonce.PrincipalOf(g.principal()) }
 
 // expireSession ends a connection whose session has ended: nothing new is taken, and it is
@@ -61,8 +61,8 @@ func errSessionEnded(code int) *wire.Error {
 // narrower pattern covers it.
 const everySigner = "*"
 
-// authorize looks whether the client may do what it asks of a signer, and signs the
-// op with who it is.
+// authorize looks whether the client may do what it asks of a signer, and writes its
+// principal into the request.
 func (c *conn) authorize(r *request) *wire.Error {
 	if r.op.Kind == 0 {
 		return nil
@@ -80,13 +80,13 @@ func (c *conn) authorize(r *request) *wire.Error {
 	return c.may(right, r.op.Signer)
 }
 
-// seesHolders reports whether the client is told who else holds nonces of the signer:
-// who may do something about it is.
+// seesHolders reports whether the client is told which other principals hold nonces of the
+// signer. Clients with a right to act on them are.
 func (c *conn) seesHolders(signer string) bool {
 	return c.session.May(access.RightMarkAny, signer) || c.session.May(access.RightRepair, signer) || c.session.May(access.RightAdmin, signer)
 }
 
-// may refuses who has not the right on the signer. The answer is the same whether
+// may refuses a client that has not the right on the signer. The answer is the same whether
 // there is such a signer or not.
 func (c *conn) may(right access.Right, signer string) *wire.Error {
 	if c.session.May(right, signer) {

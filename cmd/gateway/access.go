@@ -33,7 +33,7 @@ func (a *app) openAudit(context.Context) (err error) {
 	return nil
 }
 
-// openGate opens what lets clients in, where they must say who they are.
+// openGate opens what authenticates clients, where that is configured.
 func (a *app) openGate(ctx context.Context) (err error) {
 	if !a.cfg.Authenticated() {
 		access.WithoutRights(a.registry)
@@ -71,7 +71,7 @@ func rightsUsable(ctx context.Context, path string) error {
 	return nil
 }
 
-// authenticator is nil where nobody is asked who he is.
+// authenticator is nil without authentication.
 func (a *app) authenticator() access.Authenticator {
 	if a.gate == nil {
 		return nil
@@ -101,7 +101,7 @@ const maxTicketBody = 1024
 // Connections that were upgraded are not under it.
 const requestTimeout = 10 * time.Second
 
-// hardenAdmin bounds what a socket of the private side may cost whoever has no key: all
+// hardenAdmin bounds what a client without a key can make a socket of the private side cost: all
 // of it but the answers, because a profile takes as long as it was asked to. Without it
 // sockets that say nothing more after /healthz would be kept for ever.
 func (a *app) hardenAdmin(srv *http.Server) {

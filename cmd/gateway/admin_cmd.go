@@ -52,7 +52,7 @@ func (c *adminCmd) ask(ctx context.Context, method, path string, body io.Reader,
 	r.Header.Set("Content-Type", "application/json")
 	key := cmp.Or(c.Key, c.Token)
 	if method != http.MethodGet {
-		key = cmp.Or(c.Token, c.Key) // who does something says so
+		key = cmp.Or(c.Token, c.Key) // acts name their principal
 	}
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)

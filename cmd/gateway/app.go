@@ -61,13 +61,13 @@ type app struct {
 	router          *cluster.Router              // nil: there are no other nodes
 	known           atomic.Pointer[[]lease.Node] // see nodes
 	guard           *guard.Guard
-	meets           func(string)                // told whom connections let in; nil: nobody is asked who he is
+	meets           func(string)                // told the principals that connections let in; nil: there is no authentication
 	chains          *chain.Chains               // nil: no chain is asked
 	chain           nonce.Chain                 // the same, as the others ask it
 	ethereum        map[string]*ethereum.Client // the clients of the chains, by CAIP-2 identifier
 	endpoints       http.Handler                // of all chains
 	audit           *audit.Log                  // nil: off
-	gate            *access.Gate                // nil: clients need not say who they are
+	gate            *access.Gate                // nil: clients are not authenticated
 	service         *service.Service
 	engine          *performance.Engine // nil: this node does not have it
 	server          *ws.Server

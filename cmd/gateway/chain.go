@@ -56,7 +56,7 @@ func (a *app) openChains(ctx context.Context) error {
 }
 
 // orphans refuses a start, or warns, where the store has holds that are unknown to chains which are
-// not configured any more: nobody asks what became of them, and they stay as they are.
+// not configured any more: no node is asked what became of them, and they stay as they are.
 func (a *app) orphans(ctx context.Context, list []ChainNodes) error {
 	var first string
 	count := 0

@@ -205,7 +205,7 @@ func (c *LogConfig) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
 
-// terminal reports whether somebody reads w as it is written.
+// terminal reports whether a person reads w as it is written.
 func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())

@@ -12,7 +12,7 @@ import (
 	"noncegate/ws"
 )
 
-// AccessConfig is who may connect, and how much.
+// AccessConfig is which clients may connect, and how many.
 type AccessConfig struct {
 	Rights string `placeholder:"FILE"`
 
@@ -40,7 +40,7 @@ type AccessConfig struct {
 	IdleTimeout         time.Duration `default:"0s" min:"100ms" or:"0"`
 }
 
-// The floods of lines that anybody could cause are bounded: so many a second for
+// The floods of lines that any client could cause are bounded: so many a second for
 // refused logins, and for calls that are refused for want of a right.
 const auditedLogins, auditedRefusals = 10, 100
 
@@ -51,7 +51,7 @@ const auditQueue = 16384
 // addressShare is the part of MaxUnauthenticated that one address may have.
 const addressShare = 8
 
-// Authenticated reports whether clients must say who they are.
+// Authenticated reports whether clients must authenticate.
 func (c *Config) Authenticated() bool { return c.Rights != "" }
 
 // checkOrigins asks for origins as browsers write them: they are compared by the letter.

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// given is a value as somebody wrote it in the configuration file.
+// given is a value as it stands in the configuration file.
 type given struct {
 	text string
 	line int

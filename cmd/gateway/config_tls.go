@@ -51,7 +51,7 @@ func (c *TLSConfig) adminHosts() []string {
 	return strings.Split(strings.ToLower(c.AdminHosts), ",")
 }
 
-// checkProtection refuses what says two things about who may come in. An exception that
+// checkProtection refuses settings that contradict one another about the clients that may come in. An exception that
 // is not needed would hold, unsaid, on the day when what it does without is taken away.
 func (c *Config) checkProtection() error {
 	switch {
@@ -72,7 +72,7 @@ func (c *TLSConfig) doesWithout(what string) bool {
 }
 
 // checkExposure is asked when the addresses are bound, and so known. Beyond loopback
-// a gateway is protected, or somebody has said that it need not be.
+// a gateway is protected, or a setting says that it need not be.
 func (c *Config) checkExposure(listen, admin boundAddr) error {
 	noTLS := c.TLSCert == "" && !c.doesWithout(withoutTLS)
 	if !listen.loopback() {

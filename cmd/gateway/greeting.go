@@ -72,7 +72,7 @@ func onThisHost(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// clientHandler serves gateway on /ws and says so to whoever asks for something else.
+// clientHandler serves gateway on /ws and says so to a client that asks for something else.
 func clientHandler(gateway http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ws", gateway)

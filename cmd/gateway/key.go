@@ -71,7 +71,7 @@ func (c *keyStoreCmd) with(ctx context.Context, p *program, makes bool, fn func(
 	return errors.Join(fn(s), s.Close())
 }
 
-// unknown says so where nobody knows whether a change was made.
+// unknownKey says so where it is unknown whether a change was made.
 func unknownKey(err error, what, id string) error {
 	if se, ok := errors.AsType[*nonce.StoreError](err); ok && se.Outcome == nonce.Unknown {
 		return fmt.Errorf("nobody knows whether the API key %s was %s; gateway key list tells: %w", id, what, err)

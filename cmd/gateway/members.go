@@ -10,7 +10,7 @@ import (
 
 // onNodes is told of each list of nodes, in the order they were read: first during
 // the start, before there is a service, then from the watch's goroutine. It must
-// not block, and nobody may change the list.
+// not block, and the list must not be changed.
 func (a *app) onNodes(list []lease.Node) {
 	a.known.Store(&list)
 	if a.router != nil {

@@ -17,7 +17,7 @@ const gcPercent = 200
 // What the returner of memory goes by.
 const (
 	returnInterval = 3 * time.Second
-	quietBytes     = 1 << 20  // allocated in one interval at most: nobody is being served, or hardly anybody
+	quietBytes     = 1 << 20  // allocated in one interval at most: no client is being served, or hardly any
 	worthBytes     = 16 << 20 // free or garbage: below it nothing is gained
 )
 

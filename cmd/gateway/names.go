@@ -24,7 +24,7 @@ const (
 	nameTimeout = 5 * time.Second
 )
 
-// openNames starts it; nil where nobody is asked who he is.
+// openNames starts it; nil without authentication.
 func (a *app) openNames(context.Context) (err error) {
 	if a.gate == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 const redisOpenTime = 5 * time.Second
 
 // openRedis connects to the Redis that was configured, if any was. One that is away
-// stops the start, as one that may not be used does: a gateway that somebody starts
+// stops the start, as one that may not be used does: a gateway that is started
 // with it is expected to use it, and what is written down as up must be up.
 func (a *app) openRedis(ctx context.Context) (err error) {
 	if a.cfg.Redis == "" {

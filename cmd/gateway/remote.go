@@ -10,7 +10,7 @@ import (
 	"noncegate/internal/tlsfiles"
 )
 
-// GatewayURL is which gateway the commands talk to, and as whom.
+// GatewayURL is which gateway the commands talk to, and with which credential.
 type GatewayURL struct {
 	URL   string `name:"url" default:"ws://127.0.0.1:8080/ws"`
 	Token string `placeholder:"TOKEN"`
@@ -19,7 +19,7 @@ type GatewayURL struct {
 	CertKey string `needs:"cert" placeholder:"FILE" help:"Private key of --cert."`
 }
 
-// Trust is by whom a gateway is trusted.
+// Trust is the authority by which a gateway is trusted.
 type Trust struct {
 	CA string `name:"ca" placeholder:"FILE" help:"Authorities, in PEM, that the gateway is trusted by. Default: those of the system."`
 }

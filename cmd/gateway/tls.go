@@ -51,7 +51,7 @@ func (a *app) reload() {
 
 // protect puts TLS before the addresses that were bound. The private side has it
 // beyond loopback only, where tools of this host would have to know its authority
-// for nothing, and asks nobody for a certificate: it has a key.
+// for nothing, and asks clients for no certificate: it has a key.
 func (a *app) protect() error {
 	listen, admin := boundAddr{a.listener.Addr()}, boundAddr{a.admin.Addr()}
 	if err := a.cfg.checkExposure(listen, admin); err != nil {

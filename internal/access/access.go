@@ -100,7 +100,7 @@ var (
 
 // Authenticator lets clients in.
 type Authenticator interface {
-	// Authenticate says who sent an HTTP request. It may ask a store, and ends with
+	// Authenticate says which principal sent an HTTP request. It may ask a store, and ends with
 	// the request's context. Its errors wrap one of those above; the rest of their
 	// text is for the log, and holds no secret.
 	Authenticate(r *http.Request) (*Session, error)

@@ -43,7 +43,7 @@ type Config struct {
 	// Certificates accepts client certificates, which the TLS listener has to ask for and
 	// to verify.
 	Certificates bool
-	// CertificatePrefix is put before the name of a certificate, so that who issues them
+	// CertificatePrefix is put before the name of a certificate, so that their issuer
 	// cannot name the principal of an API key or a token.
 	CertificatePrefix string
 	// Tickets are the settings of tickets.
@@ -53,10 +53,10 @@ type Config struct {
 	AllowOrigin func(*http.Request) bool
 	// Audit is told of tickets. nil: nothing is written.
 	Audit *audit.Log
-	// Metrics is where who is let in and who is not is counted. nil: nowhere.
+	// Metrics counts the clients that are let in and those that are not. It may be nil.
 	Metrics prometheus.Registerer
-	// Log is told of rights that come into force, and of what cannot be read. nil:
-	// nobody.
+	// Log is told of rights that come into force, and of what cannot be read. It
+	// may be nil.
 	Log *slog.Logger
 }
 
@@ -111,7 +111,7 @@ func (g *Gate) Stop() {
 // Rights are the rights in force.
 func (g *Gate) Rights() *rights.Rights { return g.rights.Rights() }
 
-// KeyUsed is when somebody was let in by an API key here last; zero: never, or the key is long not used.
+// KeyUsed is when a client was let in by an API key here last; zero: never, or the key is long not used.
 func (g *Gate) KeyUsed(id string) time.Time {
 	at, _ := g.used.Peek(id)
 	return at
@@ -243,7 +243,7 @@ func (g *Gate) byToken(ctx context.Context, text string) (*Session, login, *Refu
 	return g.timedSession(id.Principal, tokenCredential+id.ID, id.Expires), loginToken, nil
 }
 
-// byCertificate lets in whom a client certificate names. It ends with the certificate;
+// byCertificate lets in the principal that a client certificate names. It ends with the certificate;
 // TLS has checked that it has begun.
 func (g *Gate) byCertificate(r *http.Request) (*Session, login, *Refusal) {
 	leaf := r.TLS.VerifiedChains[0][0]
@@ -267,7 +267,7 @@ func certificatePrincipal(leaf *x509.Certificate, prefix string) (string, error)
 	switch {
 	case len(leaf.URIs) > 1:
 		return "", fmt.Errorf("the client certificate has %d URIs, and so does not say who it is", len(leaf.URIs))
-	case name == "": // a prefix alone names nobody
+	case name == "": // a prefix alone is no name
 		return "", errors.New("the client certificate has neither a URI nor a common name")
 	}
 	if err := rights.CheckPrincipal(prefix + name); err != nil {

@@ -76,8 +76,8 @@ func credentialOf(header string) (text string, keyOnly bool, err error) {
 	return rest, keyOnly, nil
 }
 
-// password returns the password of Basic credentials. Who is behind a key is said by
-// the key, so the user name may be any.
+// password returns the password of Basic credentials. The key tells its
+// principal, so the user name may be any.
 func password(credentials string) (string, error) {
 	pair, err := base64.StdEncoding.DecodeString(credentials)
 	if err != nil {

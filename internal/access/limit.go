@@ -12,8 +12,8 @@ import (
 
 const (
 	// An address may be wrong this often at once, and this often again each minute.
-	// Whoever guesses gets nowhere with it; whoever has put an old key into a dozen
-	// processes is let in a minute after mending it.
+	// That is too few to guess a key; a dozen processes with an old key are let in a
+	// minute after it was mended.
 	failureBurst  = 20
 	failureRefill = 3 * time.Second
 	// lookedAt bounds the credentials of an address that are looked at, at a time. It

@@ -8,7 +8,7 @@ import (
 	"noncegate/internal/metrics"
 )
 
-// login is the kind of credential by which somebody was let in.
+// login is the kind of credential by which a client was let in.
 type login string
 
 // The kinds.
@@ -29,19 +29,19 @@ const (
 	LoginMissing         LoginRefusal = "missing"       // no credential was given
 	LoginMalformed       LoginRefusal = "malformed"     // what was given has no form of any
 	LoginThrottled       LoginRefusal = "throttled"     // too many failed from this address; it was not looked at
-	LoginUnavailable     LoginRefusal = "unavailable"   // who knows it does not answer
+	LoginUnavailable     LoginRefusal = "unavailable"   // the server that knows it does not answer
 	LoginUnknown         LoginRefusal = "unknown"       // a key or ticket that is not there (any more)
 	LoginSecret          LoginRefusal = "secret"        // the key is there, with another secret
 	LoginExpired         LoginRefusal = "expired"       // it was good once
 	LoginRevoked         LoginRefusal = "revoked"       // so was this
 	LoginNotYetValid     LoginRefusal = "not_yet_valid" // a token of the future
 	LoginAlgorithm       LoginRefusal = "algorithm"     // a token signed by a method that is not admitted, none among them
-	LoginSignature       LoginRefusal = "signature"     // a token whose signature is wrong, or of a key nobody knows
-	LoginIssuer          LoginRefusal = "issuer"        // a token of somebody else
-	LoginAudience        LoginRefusal = "audience"      // a token for somebody else
+	LoginSignature       LoginRefusal = "signature"     // a token whose signature is wrong, or of an unknown key
+	LoginIssuer          LoginRefusal = "issuer"        // a token of another issuer
+	LoginAudience        LoginRefusal = "audience"      // a token for another audience
 	LoginClaims          LoginRefusal = "claims"        // a token without expiry or principal, or with a wrong one
 	LoginCertificateName LoginRefusal = "certificate"   // a client certificate that names no principal
-	LoginPrincipal       LoginRefusal = "principal"     // a good credential of somebody the rights file does not name
+	LoginPrincipal       LoginRefusal = "principal"     // a good credential of a principal that the rights file does not name
 )
 
 var loginRefusals = []LoginRefusal{
@@ -68,7 +68,7 @@ const (
 )
 
 // WithoutRights registers what dashboards and alerts look at where there is no rights
-// file: nobody logs in, and with nothing to read, nothing fails.
+// file: no client logs in, and with nothing to read, nothing fails.
 func WithoutRights(reg prometheus.Registerer) {
 	newCounters(reg)
 	metrics.Gauge(reg, reloadFailed, reloadFailedHelp, func() float64 { return 0 })

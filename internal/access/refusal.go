@@ -70,7 +70,7 @@ func refusalOf(err error) *Refusal {
 	return refuse(LoginUnavailable, ErrUnavailable, err)
 }
 
-// Answer tells who sent r in HTTP that he is not let in: the status, the headers that
+// Answer tells the client that sent r in HTTP that it is not let in: the status, the headers that
 // go with it, and the sentence, which names no more than the errors of a credential do.
 func Answer(w http.ResponseWriter, r *http.Request, err error) (status int, said string) {
 	for _, public := range []struct {

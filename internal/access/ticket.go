@@ -46,7 +46,7 @@ func (g *Gate) resume(ctx context.Context, grant ticket.Grant) (*Session, *Refus
 	return g.timedSession(grant.Principal, grant.Credential, grant.Ends), nil
 }
 
-// timedSession makes the session of a credential that nobody can revoke.
+// timedSession makes the session of a credential that cannot be revoked.
 func (g *Gate) timedSession(principal, credential string, expires time.Time) *Session {
 	return g.session(principal, credential, expires, func(now time.Time) error { return ended(expires, now) })
 }
@@ -128,7 +128,7 @@ func (g *Gate) issue(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// auditTicket says who asked for a ticket, as far as that is known, and why there is none.
+// auditTicket writes down which principal asked for a ticket, as far as that is known, and why there is none.
 func (g *Gate) auditTicket(r *http.Request, event audit.Event, s *Session, why string) {
 	if !g.cfg.Audit.Wants(audit.Refusals) {
 		return
@@ -147,7 +147,7 @@ func (g *Gate) auditTicket(r *http.Request, event audit.Event, s *Session, why s
 // maxWhy bounds, in bytes, the reason of a line of the audit: it may quote what a client sent.
 const maxWhy = 256
 
-// answer writes a JSON body. An error of writing means that nobody reads it.
+// answer writes a JSON body. An error of writing means that the client is gone.
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

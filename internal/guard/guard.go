@@ -59,9 +59,9 @@ type Verdict uint8
 // The verdicts. Only with Granted there is a lock, and End must be called.
 const (
 	Granted Verdict = iota + 1
-	// Taken: somebody else has the lock, for Lock.Left at most.
+	// Taken: another caller has the lock, for Lock.Left at most.
 	Taken
-	// Unanswered: nobody knows whether it was taken, see Lock.Err. If it was, it is
+	// Unanswered: whether it was taken is unknown, see Lock.Err. If it was, it is
 	// given back.
 	Unanswered
 	// Full: as many locks are kept as may be, by all or by the principal.
@@ -78,7 +78,7 @@ type Caller interface {
 	Decided(l *Lock)
 	// Ended is called once for each End that has said so.
 	Ended(l *Lock)
-	// Gone reports that nobody waits for the call any more.
+	// Gone reports that the client does not wait for the call any more.
 	Gone() bool
 }
 
@@ -86,7 +86,7 @@ type Caller interface {
 // between Take and Decided, nor between End and Ended.
 type Lock struct {
 	Key      string
-	By       nonce.Principal // who asks
+	By       nonce.Principal // that asks
 	Interval time.Duration   // after which it ends by itself
 	Keep     bool            // it is left until then when the call has ended
 	Caller   Caller
@@ -99,7 +99,7 @@ type Lock struct {
 	at      time.Time // since when it waits
 	since   time.Time // when it was granted
 	release bool      // it waits to be given back
-	cleanup bool      // it may have been taken, and nobody is to be told
+	cleanup bool      // it may have been taken, and no caller is to be told
 }
 
 // Guard is a stage that calls pass before they begin, and after they have ended.
@@ -117,7 +117,7 @@ type Guard struct {
 	mu      sync.Mutex // guards what follows
 	used    int
 	kept    map[nonce.Principal]int // locks that are kept
-	closed  bool                    // Reserve lets nobody in
+	closed  bool                    // Reserve refuses all
 	stopped bool                    // the queues are closed
 	idle    chan struct{}           // closed when closed and used is 0
 	running sync.WaitGroup
@@ -177,7 +177,7 @@ func (g *Guard) slots() (used, capacity int) {
 
 // Take asks for the lock of a call that has a slot.
 func (g *Guard) Take(l *Lock) {
-	l.value = rand.Text() // of this call alone, so that nobody else can give the lock back
+	l.value = rand.Text() // of this call alone, so that no other can give the lock back
 	if l.Keep && g.keptBy(l.By) >= g.cfg.KeptEach {
 		l.Verdict = Full
 		g.decide(l)
@@ -229,7 +229,7 @@ func (g *Guard) workerOf(key string) *worker {
 
 var errStopped = errors.New("the guard has stopped")
 
-// Stop lets nobody in, waits until every lock was given back, and ends the workers.
+// Stop has Reserve refuse all, waits until every lock was given back, and ends the workers.
 // When ctx ends first it says so; locks that are left end by themselves. It may be
 // called twice.
 func (g *Guard) Stop(ctx context.Context) (err error) {

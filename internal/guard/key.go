@@ -17,8 +17,8 @@ func NamedKey(principal, name string) string {
 	return "k:" + quoted(principal) + name
 }
 
-// CallKey is the key of a call that nobody has named: of the same method with the
-// same parameters.
+// CallKey is the key of a call whose caller named none: calls of the same method with the
+// same parameters have the same.
 func CallKey(principal, method string, params [32]byte) string {
 	return "c:" + quoted(principal) + method + ":" + hex.EncodeToString(params[:])
 }

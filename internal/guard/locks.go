@@ -18,18 +18,18 @@ type Step struct {
 	Key   string
 	Value string
 	// Release gives the lock back if it has Value; else the step takes it, for TTL,
-	// if nobody has it.
+	// if it is free.
 	Release bool
 	TTL     time.Duration // whole milliseconds
 
 	// OK says that the lock was taken, or given back.
 	OK bool
-	// Left is how long the lock of somebody else lasts at most, for a take that is
+	// Left is how long another caller's lock lasts at most, for a take that is
 	// not OK.
 	Left time.Duration
-	// Others says that the lock is somebody else's by now, for a release that is
-	// not OK; else nobody has it.
+	// Others says that another caller has the lock by now, for a release that is
+	// not OK; else it is free.
 	Others bool
-	// Err says why nobody knows whether it was done. errFull: it was not.
+	// Err says why it is unknown whether it was done. errFull: it was not.
 	Err error
 }

@@ -11,7 +11,7 @@ import (
 // redisPrefix is before each key in Redis.
 const redisPrefix = "noncegate:guard:"
 
-// takeScript sets the lock if nobody has it. It returns -1, or how many
+// takeScript sets the lock if it is free. It returns -1, or how many
 // milliseconds the other's lock still has. That one has the caller's own value is a
 // take whose answer was lost and which the client sent again.
 var takeScript = redis.NewScript(`
@@ -19,8 +19,8 @@ if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return -1 end
 if redis.call('GET', KEYS[1]) == ARGV[1] then return -1 end
 return math.max(redis.call('PTTL', KEYS[1]), 0)`)
 
-// releaseScript deletes the lock if it has the value: 1. 0: nobody has it. 2: it is
-// somebody else's.
+// releaseScript deletes the lock if it has the value: 1. 0: it is free. 2: it is
+// another caller's.
 var releaseScript = redis.NewScript(`
 local value = redis.call('GET', KEYS[1])
 if not value then return 0 end

@@ -95,7 +95,7 @@ func (f *Family[L]) Inc(value L) { f.Of(value).Inc() }
 // Add adds n under a value.
 func (f *Family[L]) Add(value L, n int) { f.Of(value).Add(n) }
 
-// Of is the counter of a value. It never makes a time series: a value that nobody declared
+// Of is the counter of a value. It never makes a time series: a value that was not declared
 // is a mistake of the program, to be seen in undeclared_labels_total, but not worth a panic.
 func (f *Family[L]) Of(value L) *Count {
 	if c, ok := f.each[value]; ok {

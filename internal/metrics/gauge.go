@@ -13,7 +13,7 @@ func Gauge[N number](reg prometheus.Registerer, name, help string, f func() N) {
 		prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 { return float64(f()) }))
 }
 
-// Counter registers a number that somebody else counts. f is as for Gauge, and
+// Counter registers a number that the caller counts. f is as for Gauge, and
 // what it returns never falls.
 func Counter[N number](reg prometheus.Registerer, name, help string, f func() N) {
 	reg.MustRegister(prometheus.NewCounterFunc(

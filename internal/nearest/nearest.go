@@ -1,4 +1,4 @@
-// Package nearest finds the word that somebody most likely meant.
+// Package nearest finds the known word that a misspelled one most likely meant.
 package nearest
 
 import "github.com/agnivade/levenshtein"

@@ -4,7 +4,7 @@
 // is a master of version 7.0 or later that evicts nothing, and no member of a cluster. Otherwise Open
 // returns an error of one sentence that never holds a password.
 //
-// The client is made for callers who must know what happened: no command is sent
+// The client is made for callers that must know what happened: no command is sent
 // twice, by no retry and no redirection; every wait is bounded, also that for a
 // connection, and ends with the caller's context; nothing is cached. An error that
 // is no answer of the server (see redis.Error) says that it is unknown whether the

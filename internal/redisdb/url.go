@@ -18,8 +18,8 @@ var schemes = []string{"redis", "rediss", "unix"}
 // there, retries above all, is not a matter of settings.
 var parameters = []string{"db", "client_name", "dial_timeout", "read_timeout", "write_timeout", "pool_size", "skip_verify"}
 
-// Defaults and bounds. A Redis that needs longer than a second is as good as away
-// for whoever waits for a nonce.
+// Defaults and bounds. To a client that waits for a nonce, a Redis that needs longer than a second
+// is as good as away.
 const (
 	defaultTimeout = time.Second
 	maxTimeout     = time.Minute
@@ -82,7 +82,7 @@ func bound(o *redis.Options) error {
 		return errPool
 	}
 	o.MaxRetries = -1               // a command whose answer was lost may have run
-	o.DialerRetries = 1             // who waits has a bound of his own
+	o.DialerRetries = 1             // each caller has a bound of its own
 	o.ContextTimeoutEnabled = true  // and it counts
 	o.Protocol = 2                  // without what version 3 pushes between answers
 	o.MaxActiveConns = o.PoolSize   // not only those that are kept

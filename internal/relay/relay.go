@@ -1,4 +1,4 @@
-// Package relay serves JSON-RPC whose answers take as long as somebody else needs for them: on
+// Package relay serves JSON-RPC whose answers take as long as another server needs for them: on
 // connections of a ws.Server, and by POST. It is the server of /eth/CHAIN.
 //
 // It promises: each call runs in a goroutine of its own; ordered calls of a connection, or of an
@@ -7,7 +7,7 @@
 // reply that names it, and what a slow client misses is counted. Call.Pass, a panic and a client
 // that is gone hold up no other call.
 //
-// It does not know any method (Handler has them), lets nobody in, and bounds nothing that a ws.Room
+// It does not know any method (Handler has them), authenticates no client, and bounds nothing that a ws.Room
 // bounds: calls in flight, messages, rights and quotas are the Server's.
 //
 // The goroutines of calls on connections are the Server's, those of a POST its own. Each lock is a
@@ -49,7 +49,7 @@ type Answer struct {
 	Foreign *Foreign    // passed on
 }
 
-// Foreign is an error in somebody else's words, which is passed on as it is.
+// Foreign is an error of another server, which is passed on as it is.
 type Foreign struct {
 	Code    int
 	Message string

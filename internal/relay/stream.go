@@ -98,7 +98,7 @@ func (s *Stream) Start() {
 	s.live, s.early = !s.over, nil
 }
 
-// Close implements ws.Feed. Whoever has missed something is gone.
+// Close implements ws.Feed. It reports nothing as missed: a subscriber that missed something is gone.
 func (s *Stream) Close() (missed int64) {
 	s.mu.Lock()
 	s.over, s.early = true, nil

@@ -29,7 +29,7 @@ type Config struct {
 	Gap time.Duration
 	// Timeout bounds a reading. 0: five seconds.
 	Timeout time.Duration
-	// Log is told when readings begin to fail and when they succeed again. nil: nobody.
+	// Log is told when readings begin to fail and when they succeed again. It may be nil.
 	Log *slog.Logger
 }
 
@@ -46,7 +46,7 @@ type Value[T any] struct {
 	load Load[T]
 
 	now  atomic.Pointer[T]
-	asks chan struct{} // somebody waits for a reading; capacity 1, as one is enough for all
+	asks chan struct{} // a caller waits for a reading; capacity 1, as one is enough for all
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when the goroutine has ended
 
@@ -125,7 +125,7 @@ func (v *Value[T]) Again(ctx context.Context) error {
 	if !v.active {
 		select {
 		case v.asks <- struct{}{}:
-		default: // somebody else's is still there
+		default: // another caller's is still there
 		}
 	}
 	v.mu.Unlock()
@@ -144,7 +144,7 @@ func (v *Value[T]) Again(ctx context.Context) error {
 func (v *Value[T]) Soon() {
 	select {
 	case v.asks <- struct{}{}:
-	default: // somebody has asked already
+	default: // another caller has asked already
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	spareFrames = 64 // queue slots for requests whose answer nobody waits for
+	spareFrames = 64 // queue slots for requests whose answer has no caller any more
 	byeTimeout  = 100 * time.Millisecond
 )
 
@@ -36,7 +36,7 @@ type Conn struct {
 	dead           chan struct{} // closed by fail
 	leaving        chan struct{} // closed by Leave
 	leave          sync.Once
-	unsubscribedAt time.Time // the reader's: when it last ended a subscription that nobody has
+	unsubscribedAt time.Time // the reader's: when it last ended a subscription without a subscriber
 
 	mu       sync.Mutex           // guards what follows; no I/O beneath it
 	err      error                // why it is dead
@@ -94,7 +94,7 @@ type outcome struct {
 
 // Do sends calls as one message, a batch where there are several, and waits for what
 // answers them. With a sub there is one call, and its result is the id of a subscription.
-// A *NotSentError says that nothing was sent, any other error that nobody knows.
+// A *NotSentError says that nothing was sent, any other error that the outcome is unknown.
 func (c *Conn) Do(ctx context.Context, sub Sub, calls ...Call) (Answer, error) {
 	if err := c.enter(ctx); err != nil {
 		return Answer{}, err
@@ -179,8 +179,8 @@ func (c *Conn) abandon(ctx context.Context, t *exchange) (Answer, error) {
 	return o.answer, o.err
 }
 
-// disown gives up the slot of t, whose answer is awaited for no caller, but to end the
-// subscription. It returns false when it was answered, or there are spareFrames such
+// disown gives up the slot of t. Its caller does not wait any more; its answer is awaited only to end
+// the subscription. It returns false when it was answered, or there are spareFrames such
 // already: then the first event tells.
 func (c *Conn) disown(t *exchange) bool {
 	c.mu.Lock()

@@ -20,7 +20,7 @@ const (
 	drained = 16
 	// endBytes is how much of both ends of such a message is looked at.
 	endBytes = 128
-	// unsubscribeEvery is the pause between two attempts to end subscriptions that nobody has.
+	// unsubscribeEvery is the pause between two attempts to end subscriptions without a subscriber.
 	unsubscribeEvery = time.Second
 )
 
@@ -122,7 +122,7 @@ func (l *lastBytes) Write(p []byte) (int, error) {
 }
 
 // receive handles one message. An error ends the connection: what cannot be understood
-// might be anybody's answer.
+// might be the answer to any call.
 func (c *Conn) receive(data []byte) error {
 	var t *exchange // what data answers
 	answer := Answer{Bytes: len(data)}
@@ -201,7 +201,7 @@ func (c *Conn) deliver(t *exchange, a Answer) error {
 	return err
 }
 
-// open makes the subscription of t live, or ends it when nobody wants it any more.
+// open makes the subscription of t live, or ends it when its caller has given up.
 func (c *Conn) open(t *exchange, id string) error {
 	c.mu.Lock()
 	wanted := !t.unwanted && t.sub.Live(c, id)

@@ -4,8 +4,8 @@
 // A Conn is one life of a connection. Any number of goroutines call Do; one goroutine
 // reads, and one writes what was queued meanwhile in one go. A call has one of three
 // outcomes: it was answered; it did not happen (*NotSentError: nothing of it left this
-// process); or nobody knows (any other error). What the other side sends that answers
-// nothing that was asked ends the connection: it may have been meant for anybody.
+// process); or that is unknown (any other error). What the other side sends that answers
+// nothing that was asked ends the connection: it may have been meant for any of the calls.
 // Events of a subscription come in order, in the goroutine that reads.
 //
 // A Kept is a connection over all its lives: it dials again, address after address, with
@@ -13,7 +13,7 @@
 //
 // Every queue is bounded: Config.MaxInflight calls under way, Config.QueueLimit that wait
 // for one of those places, and as many frames to be written as there are places, with
-// spareFrames for what nobody waits for. The next one is ErrQueueFull.
+// spareFrames for requests without a caller. The next one is ErrQueueFull.
 //
 // The package makes no call twice, and knows no method.
 //

@@ -64,7 +64,7 @@ func (e *eager) Read(conn net.Conn, p []byte) (int, error) {
 	return n, nil
 }
 
-// peek is what was read that nobody took yet, until the next call of another method.
+// peek is what was read and not taken yet, until the next call of another method.
 func (e *eager) peek() []byte {
 	if e.buf == nil {
 		return nil
@@ -81,7 +81,7 @@ func (e *eager) skip(n int) {
 	}
 }
 
-// buffered reports whether bytes were read that nobody took yet.
+// buffered reports whether bytes were read and not taken yet.
 func (e *eager) buffered() bool { return e.buf != nil }
 
 // read tries once. It is false when there is nothing to be read yet.

@@ -1,9 +1,9 @@
 // Package socket is the server's side of the socket beneath a WebSocket: what gorilla reads from,
 // and what package writer writes to.
 //
-// It promises: an idle connection holds no buffer; whoever waits for bytes learns of a whole ping
-// or pong without gorilla; it is known how many messages have come whole. After the upgrade nobody
-// but the writer writes to it: the close frames that gorilla would write go to OnClose. Close of the
+// It promises: an idle connection holds no buffer; its reader learns of a whole ping
+// or pong without gorilla; it is known how many messages have come whole. After the upgrade only
+// the writer writes to it: the close frames that gorilla would write go to OnClose. Close of the
 // writer's side ends what is sent, and leaves the peer a second to read it.
 //
 // It does not decide when anything ends, and starts no goroutine. A Conn belongs to the goroutine
@@ -36,9 +36,9 @@ import (
 // and the peer may then never see the close frame.
 const lingerTime = time.Second
 
-// Conn is the net.Conn gorilla reads from. After the upgrade it lets nobody
-// write: what gorilla itself would write, the close frames of protocol errors
-// and of the read limit, becomes a close of the writer's queue instead.
+// Conn is the net.Conn gorilla reads from. After the upgrade its Write
+// sends nothing: what gorilla itself would write, the close frames of protocol errors
+// and of the read limit, becomes a close of the writer's queue.
 type Conn struct {
 	net.Conn
 	eager *eager // nil: Conn is no plain socket
@@ -137,7 +137,7 @@ func (c *Conn) began() {
 func (c *Conn) Took(whole bool) {
 	c.taken++
 	if whole && c.part.Load()%2 == 1 && c.part.Add(1) == 0 {
-		c.part.Store(2) // 0 is for those from whom nothing ever came
+		c.part.Store(2) // 0 is for clients that have sent nothing yet
 	}
 }
 

@@ -20,7 +20,7 @@ type Config struct {
 	// accepted. "": clients are not asked for one.
 	ClientCA string
 	// RequireClient refuses clients without a certificate. Otherwise they may come
-	// without one; a certificate of somebody else is refused either way.
+	// without one; a certificate of another authority is refused either way.
 	RequireClient bool
 	// Every is how often the files are read. 0: 5s.
 	Every time.Duration
@@ -145,7 +145,7 @@ func (s *Server) TLS() *tls.Config {
 	return c
 }
 
-// Plain is TLS for a listener that asks nobody for a certificate.
+// Plain is TLS for a listener that asks clients for no certificate.
 func (s *Server) Plain() *tls.Config {
 	c := serverConfig()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.value.Get().plain, nil }

@@ -7,7 +7,7 @@
 // attempts, deadlines, holders and hashes, remembered request ids, transactions that are offered to
 // nodes, and, where the export was asked for it, its history.
 //
-// It does not promise that one gateway at a time hands out a signer's nonces: whoever moves signers
+// It does not promise that one gateway at a time hands out a signer's nonces: the operator that moves signers
 // stops those of the old store first, or lets them go on after a copy that only a person looks at.
 // Fencing tokens, shards, nodes, API keys and tickets stay where they are. What a log of the
 // performance engine had is folded into attempts and versions (rules.Alone), because the other

@@ -163,7 +163,7 @@ func (c *committer) reserve(parts []service.Part) []service.Part {
 			}
 			c.log.Debug("no nonces were reserved", "signer", up[i].Name)
 			p.Refuse(errNoCeiling)
-			p.Shard().Lose() // it may be another's: who asks next finds out
+			p.Shard().Lose() // it may be another's: the next request finds out
 		}
 	}
 	return slices.DeleteFunc(parts, func(p service.Part) bool {
@@ -322,7 +322,7 @@ func (c *committer) Behind(sig service.Signer) bool {
 	return behind
 }
 
-// FloorWaits implements service.Committer: a safe floor goes to the store, and only when whoever takes
+// FloorWaits implements service.Committer: a safe floor goes to the store, and only when the node that takes
 // over the log leaves out what was refused.
 func (c *committer) FloorWaits(sig service.Signer) error {
 	if lg := c.of(sig.Shard()).log; c.storeAway || lg.shipped < lg.refused[sig.Name()] {

@@ -129,11 +129,11 @@ func (e *Engine) run(stop <-chan struct{}) {
 	}
 }
 
-// committer is the engine's part of a worker. But for shipper.arrived it belongs to whoever runs a batch.
+// committer is the engine's part of a worker. But for shipper.arrived it belongs to the goroutine that runs a batch.
 type committer struct {
 	*Engine
 	worker service.Worker
-	mine   []*shard // the worker's, whoever owns them
+	mine   []*shard // the worker's, with any owner
 
 	shipper   shipper
 	storeAway bool // it does not answer, as far as logs have to do with it

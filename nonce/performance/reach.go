@@ -82,7 +82,7 @@ func (e *Engine) Leaves(row *lease.Shard, since time.Time) bool {
 	return false
 }
 
-// probe asks the server who it is, and compares that with what was accepted.
+// probe asks the server for its id, and compares that with the accepted one.
 func (e *Engine) probe() {
 	ctx, cancel := e.logTime()
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 const maxRehearsals = 64
 
 // rehearsal writes into the logs what the store has answered, behind the answers, before
-// shards get the performance engine. It harms nobody: what it has no room for is left out, and
+// shards get the performance engine. It delays nothing: what it has no room for is left out, and
 // what fails only begins the rehearsal of a shard again. It has logs of its own beside those that
 // serve, at the same server. The fields below missed belong to the goroutine of Engine.run.
 type rehearsal struct {
@@ -84,8 +84,8 @@ var (
 // restart has a shard begin again.
 func (sh *rehearsing) restart(why error) { sh.since, sh.why, sh.begun = time.Now(), why, false }
 
-// check begins and ends rehearsals, compares the fence of each shard, so that it is known of one
-// that nobody uses as well, and notes which have kept up for long enough.
+// check begins and ends rehearsals, compares the fence of each shard, so that it is known of an
+// idle one as well, and notes which have kept up for long enough.
 func (r *rehearsal) check() {
 	goal := r.wanted()
 	on := goal.Performance && goal.Rehearse > 0 && !r.allRehearsed(&goal)

@@ -18,7 +18,7 @@ type shipper struct {
 	mu      sync.Mutex // guards arrived
 	arrived *shipment  // that came back
 
-	// What follows belongs to whoever runs a batch.
+	// What follows belongs to the goroutine that runs a batch.
 	underWay  bool        // a shipment is
 	began     time.Time   // when the last one did
 	at        time.Time   // when it is time to look at shipping again
@@ -53,7 +53,7 @@ func (p *shipper) run(stop <-chan struct{}) {
 			p.arrived = s
 			p.mu.Unlock()
 			p.worker.Wake()
-			p.trim(s.trims) // after the shipment, whose answers somebody waits for
+			p.trim(s.trims) // after the shipment, for whose answers callers wait
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (c *committer) folded(sh *shard, sig service.Signer, u *unshipped) nonce.Wr
 	return write
 }
 
-// ahead raises the ceiling of a signer that is handed out of, by its rate, so that nobody
+// ahead raises the ceiling of a signer that is handed out of, by its rate, so that no request
 // waits for it, and so that hand-outs go on when the store is away.
 func (c *committer) ahead(lg *shardLog, sig service.Signer, u *unshipped, write *nonce.Write) {
 	if row := sig.Row(); u.handed == 0 || write.Check || row.Ceiling > 0 && row.Epoch != lg.epoch {
@@ -329,7 +329,7 @@ func (c *committer) loseNotGranted(s *shipment) {
 }
 
 // stopRefused stops a signer of which the store refuses what the log has, so that the others
-// of its shard are shipped. What nobody was told is unknown.
+// of its shard are shipped. What was not answered is unknown.
 func (c *committer) stopRefused(sh *shard, sig service.Signer, cause error) {
 	u, row := sh.log.dirty[sig], sig.Row()
 	c.svc.Figures().Invariant()
@@ -351,7 +351,7 @@ func (c *committer) drop(sh *shard, sig service.Signer) {
 	sig.FallBack(u.base, u.token, sh.log.epoch)
 }
 
-// inRow follows a row that is known to have a version of a signer, and tells those who waited
+// inRow follows a row that is known to have a version of a signer, and tells the callers that waited
 // for it.
 func (c *committer) inRow(sh *shard, sig service.Signer, row nonce.Signer, token int64) {
 	u, version := sh.log.dirty[sig], row.Version
@@ -381,7 +381,7 @@ var (
 )
 
 // look reads signers whose shipment was left out: a shipment before it, whose outcome was
-// unknown, may have brought the row to where it is, or somebody has it locked. Where neither is
+// unknown, may have brought the row to where it is, or another transaction has it locked. Where neither is
 // so and a request id is known, or the row cannot be read, the signer is stopped.
 func (c *committer) look(signers []service.Signer, known map[service.Signer]bool) {
 	if len(signers) == 0 {
@@ -409,7 +409,7 @@ func (c *committer) look(signers []service.Signer, known map[service.Signer]bool
 			c.stopRefused(sh, sig, l.Err)
 		case l.Signer.Version == u.base.Version && known[sig]:
 			c.stopRefused(sh, sig, errKnownRequest)
-		case l.Signer.Version == u.base.Version: // somebody has it locked
+		case l.Signer.Version == u.base.Version: // another transaction has it locked
 		case l.Signer.Version > u.base.Version && l.Signer.Version <= sig.Row().Version && l.Token == term.Token:
 			c.inRow(sh, sig, l.Signer, l.Token)
 		default:

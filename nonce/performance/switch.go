@@ -10,7 +10,7 @@ import (
 )
 
 // trouble is why the performance engine is to be left, and the change of the goal under which
-// it was met: who wants the engine again afterwards knows of it.
+// it was met: a later change of the goal was made with knowledge of it.
 type trouble struct {
 	reason string
 	change int64

@@ -92,7 +92,7 @@ func (sh *shard) due(now time.Time) bool {
 	return (!lg.serves || len(lg.unanswered) > 0 || lg.leaving || !sh.failing.IsZero()) && !now.Before(lg.retryAt)
 }
 
-// checkIdle looks whether the logs that nobody has used for a while are as this node left them.
+// checkIdle looks whether the logs that were not used for a while are as this node left them.
 // Their keys may be gone, and while the owner lives nothing is lost by that.
 func (c *committer) checkIdle(now time.Time) {
 	var idle []*shard
@@ -383,7 +383,7 @@ func (c *committer) loadFolded(sh *shard, all []*foldedSigner) error {
 				sh.Lose()
 				return nonce.ErrFenced
 			}
-			if f.unreadable = l.Err; l.Err != nil { // it is refused to all who ask for it
+			if f.unreadable = l.Err; l.Err != nil { // its requests are refused
 				c.log.Error("the row of a signer cannot be read", "signer", f.name, "error", l.Err)
 			}
 			f.row, f.unshipped = l.Signer, unshipped{base: l.Signer, token: l.Token, since: time.Now()}
@@ -413,7 +413,7 @@ func (c *committer) declare(sh *shard) {
 	sh.Take()
 }
 
-// Lost implements service.Committer. What nobody was told yet is unknown: the log has it, and the next
+// Lost implements service.Committer. What was not answered yet is unknown: the log has it, and the next
 // owner ships it.
 func (c *committer) Lost(of service.Shard) {
 	sh := c.of(of)

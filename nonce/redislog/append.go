@@ -11,7 +11,7 @@ import (
 )
 
 // Append implements nonce.ShardLog. It is one round trip: one script for all shards with a record and one
-// for those that are only compared, and then the question who the server is.
+// for those that are only compared, and then the question for the server's id.
 func (l *Log) Append(ctx context.Context, items []nonce.LogAppend) []error {
 	calls := l.calls(items)
 	l.appendOnce(ctx, calls, (*redis.Script).EvalSha)
@@ -48,8 +48,8 @@ type call struct {
 	keys   []string
 	args   []any
 	cmd    *redis.Cmd
-	server string // who ran it
-	err    error  // of the question who that is
+	server string // the id of the server that ran it
+	err    error  // of the question for that id
 }
 
 func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
@@ -77,7 +77,7 @@ func (l *Log) calls(items []nonce.LogAppend) (out []*call) {
 // evaluation is one of the two ways to run a script.
 type evaluation func(s *redis.Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
 
-// appendOnce sends all calls and the question who the server is.
+// appendOnce sends all calls and the question for the server's id.
 func (l *Log) appendOnce(ctx context.Context, calls []*call, eval evaluation) {
 	pipe := l.redis.Pipeline()
 	for _, c := range calls {

@@ -201,7 +201,7 @@ func (l *Log) Raise(ctx context.Context, of nonce.LogFence) (nonce.LogFence, err
 	return l.enter(ctx, one, of, "raise")
 }
 
-// enter runs the script, and then asks the server who it is, on one connection.
+// enter runs the script, and then asks the server for its id, on one connection.
 func (l *Log) enter(ctx context.Context, one *redis.Conn, of nonce.LogFence, mode string) (nonce.LogFence, error) {
 	got, err := enterScript.Run(ctx, one, l.keys(of.Shard), of.Token, mode, of.Try+1).Result()
 	if err != nil {
@@ -234,8 +234,8 @@ func (l *Log) same(ctx context.Context, c redis.Cmdable, accepted string) error 
 // readAtATime bounds the records of one answer.
 const readAtATime = 256
 
-// Enter implements nonce.ShardLog. Once the token is in nobody else adds a record, so they
-// are read piece by piece, and the server is asked who it is before and after.
+// Enter implements nonce.ShardLog. Once the token is in no other node adds a record, so
+// they are read piece by piece, and the server is asked for its id before and after.
 func (l *Log) Enter(ctx context.Context, of nonce.LogFence) (nonce.LogFence, []nonce.LogRecord, error) {
 	one := l.redis.Conn()
 	defer one.Close()

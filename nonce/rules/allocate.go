@@ -209,7 +209,7 @@ func (d *draft) withheld(count, fresh int) error {
 		return &nonce.HoldLimitError{Limit: int(v.Window), Window: true, Lowest: v.Mined}
 	case next > math.MaxInt64-int64(fresh):
 		return &nonce.ConflictError{Sentence: "the nonces of this signer are used up", Nonce: -1}
-	case d.in.Claim == nil || req.Principal == 0 || req.MaxOpen == 0: // nobody counts
+	case d.in.Claim == nil || req.Principal == 0 || req.MaxOpen == 0: // they are not counted
 		return nil
 	case !d.in.Claim(req, count):
 		return &nonce.HoldLimitError{Limit: req.MaxOpen, OfPrincipal: true}

@@ -25,9 +25,9 @@ func unknownLook(v *nonce.ChainView) time.Duration {
 // judge says what becomes of a hold whose time is over, and for how long it goes on if it
 // stays one.
 //
-// A recorded hash, or the chain's count, says that the nonce is used. Who promised to
-// record a hash before sending, and did not, has not sent. Of others nobody knows: on a
-// chain that is asked such a hold is unknown until the nodes have been asked for long
+// A recorded hash, or the chain's count, says that the nonce is used. A holder that promised
+// to record a hash before sending, and did not, has not sent. Of other holders that is unknown: on
+// a chain that is asked such a hold is unknown until the nodes have been asked for long
 // enough; without one it is handed out again.
 func (d *draft) judge(e *nonce.Entry) (to nonce.Status, note nonce.Note) {
 	row := e.Row()
@@ -117,8 +117,8 @@ func (d *draft) expire() {
 
 // align follows the chain: the cursor is not below the count, the floor not far below the
 // final one, and what was RELEASED and turns out to be used is CONSUMED. A new signer
-// begins where the chain says when something is handed out of it, and not when somebody
-// marks a nonce that he never got.
+// begins where the chain says when something is handed out of it, and not when a client
+// marks a nonce that it never got.
 func (d *draft) align(requests []*nonce.Request) {
 	v, s := &d.view, &d.plan.Signer
 	if d.in.Chain == nil || !v.Known || d.refusesNew() || d.silent() ||
@@ -164,7 +164,7 @@ const handOutsPerWrite = 4096
 
 // repair hands out one nonce whatever its state: the lowest that the chain has not used,
 // which blocks all above it. What was sent with it is kept: it may still be mined, and
-// whoever repairs must replace it, or send something that may happen beside it.
+// the holder of the repair must replace it, or send something that may happen beside it.
 func (d *draft) repair() bool {
 	if d.repeat() {
 		return true
@@ -243,7 +243,7 @@ func (d *draft) handOutAgain(n int64, row nonce.Row) {
 	attempt := d.attemptOfRepair(row)
 	d.ans.Before = &nonce.Before{Status: row.Status, Attempt: row.Attempt, Reason: row.Reason}
 	d.tellEarlier(0, 1, row.Earlier)
-	if row.Status != nonce.Released && row.Attempt > 0 { // nobody gave it back: it may have been sent
+	if row.Status != nonce.Released && row.Attempt > 0 { // it was not given back: it may have been sent
 		row.Earlier = &nonce.Earlier{Attempt: row.Attempt, Reason: nonce.ReasonRepair, TxHash: row.TxHash}
 	}
 	row.Nonce, row.Attempt, row.Holder = n, attempt, d.req.Principal

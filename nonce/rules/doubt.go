@@ -21,7 +21,7 @@ const (
 func OfUnknown(attempt int64) bool { return attempt >= repairBase }
 
 // Mend is a signer after the log of its shard was lost, and with it what was not shipped. All
-// of its live nonces, and those up to the ceiling, which somebody may have been given, are in
+// of its live nonces, and those up to the ceiling, which a client may have been given, are in
 // doubt until the shard says so, a hold at least until its deadline. It reports whether there
 // is anything to mend; what it returns is written before it is used.
 func Mend(s nonce.Signer, sh *lease.Shard) (nonce.Signer, bool) {

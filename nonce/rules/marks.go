@@ -40,7 +40,7 @@ func (d *draft) mark(do func(nonce.Row)) (read bool) {
 }
 
 // markUsed records that a nonce was used, and by which transaction if that is known.
-// Another one of the same attempt has replaced it: nobody else can have sent it.
+// Another one of the same attempt has replaced it: only the holder can have sent it.
 func (d *draft) markUsed(row nonce.Row) {
 	hash := d.req.TxHash
 	if row.Status == nonce.Consumed && (hash == row.TxHash || hash == nonce.TxHash{} || row.Replaced.Contains(hash)) {
@@ -111,7 +111,7 @@ func allHashes(newest nonce.TxHash, replaced nonce.TxHashes) nonce.TxHashes {
 	return all
 }
 
-// markRecyclable gives a nonce back, unless somebody may have sent with it.
+// markRecyclable gives a nonce back, unless a transaction of it may have been sent.
 func (d *draft) markRecyclable(row nonce.Row) {
 	req := d.req
 	sent := row.TxHash != nonce.TxHash{}
@@ -133,7 +133,7 @@ func (d *draft) markRecyclable(row nonce.Row) {
 	case sent && !req.Unsent && !req.Forwarded:
 		d.conflict(row, "a transaction is recorded for it; say unsent: true if no node has it")
 	case !sent && repaired && d.in.Chain != nil && !req.Unsent:
-		// Nobody knows what was sent before the repair. When the hold ends, the nodes are asked.
+		// What was sent before the repair is unknown. When the hold ends, the nodes are asked.
 		d.conflict(row, "whoever had the nonce before its repair may have sent with it: send something in its place, "+
 			"say unsent: true if no node has a transaction of it, or let the hold end")
 	case sent && req.Forwarded && (row.TxHash != req.TxHash || row.Replaced != "" || repaired):
@@ -220,8 +220,8 @@ func (d *draft) markSigned() bool {
 }
 
 // takeInPassing records a transaction that a wallet sends through the gateway. The wallet
-// knows no attempt: it is that of the hold it has, and where nobody holds the nonce that
-// would be handed out next, it is handed out now.
+// knows no attempt: it is that of the hold it has, and where the nonce that would be
+// handed out next is not held, it is handed out now.
 func (d *draft) takeInPassing() bool {
 	req, s := d.req, &d.plan.Signer
 	row, there, read := d.row(req.Nonce)
@@ -254,8 +254,8 @@ func (d *draft) takeInPassing() bool {
 }
 
 // recordSigned records a hash of a hold, or of a nonce whose transaction was sent and is
-// to be replaced, before the transaction is sent. Who is told ok may send: from then on the
-// nonce is never handed out for lack of a mark.
+// to be replaced, before the transaction is sent. A client that is told ok may send: from then
+// on the nonce is never handed out for lack of a mark.
 func (d *draft) recordSigned(row nonce.Row) {
 	req := d.req
 	held, known := row.Status == nonce.Held, req.TxHash == row.TxHash || row.Replaced.Contains(req.TxHash)
@@ -299,7 +299,7 @@ func (d *draft) recordSigned(row nonce.Row) {
 		note.Reason = ""
 	}
 	hold := d.holdOf(req)
-	if !row.Unknown() { // who signs is at work: a hold is never shortened
+	if !row.Unknown() { // its holder is at work: a hold is never shortened
 		hold = max(hold, d.left(row.HeldUntil.UnixMilli()))
 	}
 	d.hold(row, hold, note)

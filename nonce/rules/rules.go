@@ -49,7 +49,7 @@ type Input struct {
 	Requests map[string]*nonce.Remembered
 	Chain    nonce.ChainSigner // nil: no chain is configured for the signer
 	// Claim takes room among the open holds of the op's principal for so many nonces, or
-	// reports that there is none; nil: nobody counts. The caller gives the room back when
+	// reports that there is none; nil: they are not counted. The caller gives the room back when
 	// the plan is not committed.
 	Claim func(req *nonce.Request, count int) bool
 	// LostUntil is until when a log of the signer's shard that was lost may have given its
@@ -102,7 +102,7 @@ func (w *Wants) Any() bool { return len(w.History)+len(w.Requests) > 0 }
 type Answer struct {
 	Err      error // all below is then zero
 	Wrote    bool  // the plan changes something for the op
-	Took     bool  // of a markSigned: it handed the nonce out as well, because nobody held it
+	Took     bool  // of a markSigned: it handed the nonce out as well, because it was not held
 	Nonces   []int64
 	Attempts []int64
 	Token    int64
@@ -119,7 +119,7 @@ type Answer struct {
 	Summary  *nonce.Summary // of a status only
 
 	// After is the store's time, in Unix milliseconds, before which the op must not be told:
-	// somebody may still be given what it ends. 0: at once.
+	// another caller may still be given what it ends. 0: at once.
 	After int64
 
 	// Ends is the hold that the op ended, or gave another deadline.
@@ -128,15 +128,15 @@ type Answer struct {
 	Claimed int
 }
 
-// Ended is whose hold ended, and its deadline. Holder is zero where there is none, or where it was nobody's
-// in particular.
+// Ended is whose hold ended, and its deadline. Holder is zero where there is none, or where principals are not
+// told apart.
 type Ended struct {
 	Holder nonce.Principal
 	Until  int64
 }
 
-// graceMs is how long a hold lasts beyond its deadline at least before anybody ends it. A
-// holder who sends at the last moment by his own clock, which may be behind, is covered.
+// graceMs is how long a hold lasts beyond its deadline at least before it is ended. A
+// holder that sends at the last moment by its own clock, which may be behind, is covered.
 const graceMs = 1000
 
 // Make plans requests, which are all of one signer.
@@ -144,7 +144,7 @@ func (r *Rules) Make(in *Input, requests []*nonce.Request) *Plan {
 	return r.MakeIn(new(Plan), in, requests)
 }
 
-// MakeIn is Make in the memory of a plan, and of its Answers and its History, that nobody needs any more.
+// MakeIn is Make in the memory of a plan, and of its Answers and its History, that is not needed any more.
 func (r *Rules) MakeIn(plan *Plan, in *Input, requests []*nonce.Request) *Plan {
 	*plan = Plan{Signer: in.Signer, Answers: slices.Grow(plan.Answers[:0], len(requests)), History: plan.History[:0]}
 	d := drafts.Get().(*draft)
@@ -270,8 +270,8 @@ func (d *draft) row(n int64) (row nonce.Row, there, read bool) {
 	return past.Row(), true, true
 }
 
-// live copies the entries, which are the caller's until then, with room for more. Whoever
-// changes an entry calls it first.
+// live copies the entries, which are the caller's until then, with room for more. It must
+// be called before an entry is changed.
 func (d *draft) live(more int) {
 	if s := &d.plan.Signer; !d.owned {
 		s.Live, d.owned = append(make([]nonce.Entry, 0, len(s.Live)+more), s.Live...), true

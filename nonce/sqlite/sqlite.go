@@ -6,8 +6,8 @@
 // consistent state a call. The store's clock is the process's wall clock, read
 // once a transaction: with one process to a file there is no other to agree with.
 //
-// It does not promise to survive an I/O error. When a COMMIT fails so that nobody
-// can know whether it will be there after a restart, the caller is told Unknown,
+// It does not promise to survive an I/O error. When a COMMIT fails so that
+// it is unknown whether it will be there after a restart, the caller is told Unknown,
 // every later write is refused, and Config.Fatal is called so that the process
 // can end. It starts no goroutine, and has no lock but that of the count of totals: the writing
 // session and the readers are taken from channels.

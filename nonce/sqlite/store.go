@@ -53,7 +53,7 @@ func (s *Store) Shards() int { return s.shards }
 const (
 	sqlShards = `SELECT shard_id, owner_node, owner_incarnation, fencing_token, pinned_node FROM shard`
 
-	// A shard is free when nobody has it, when it is of the same node by an equal or lower
+	// A shard is free when it has no owner, when it is of the same node by an equal or lower
 	// incarnation, or when the lease of its owner, of that incarnation, is over or gone.
 	sqlAcquireShard = `
 UPDATE shard SET owner_node = ?2, owner_incarnation = ?3, fencing_token = fencing_token + 1

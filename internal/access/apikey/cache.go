@@ -21,11 +21,11 @@ type Config struct {
 	// Refresh is how often the store is asked whether keys changed. Shorter ends
 	// revoked keys sooner, for one small read of the store each time. 0: 2s.
 	Refresh time.Duration
-	// Trust is how long known keys let somebody in after the store last answered.
+	// Trust is how long known keys let clients in after the store last answered.
 	// It also bounds how long a key that was revoked where this node's store cannot
 	// be reached still opens connections here. 0: 5m.
 	Trust time.Duration
-	// Log is told when the store cannot be read. nil: nobody.
+	// Log is told when the store cannot be read. It may be nil.
 	Log *slog.Logger
 }
 
@@ -167,7 +167,7 @@ func (c *Cache) live(all *known, k Key) (Key, error) {
 
 // Ended returns ErrExpired or ErrRevoked when the key of an id has ended at now, and
 // nil while it has not. A key that is gone from the store was revoked. It does not
-// block, and it does not end a key because the store is away: who is in stays in.
+// block, and it does not end a key because the store is away: clients that are in stay in.
 func (c *Cache) Ended(id string, now time.Time) error {
 	all := c.all.Get()
 	k, ok := all.keys[id]

@@ -140,7 +140,7 @@ func (l *Log) Wants(level Level) bool { return l != nil && level <= l.level }
 // Add hands a line over. It does not wait.
 func (l *Log) Add(e Entry) { l.add(e, true) }
 
-// Refused hands over a line that somebody without any right can cause at will.
+// Refused hands over a line that a client without any right can cause at will.
 func (l *Log) Refused(e Entry) {
 	limit := 1
 	if e.Event == LoginRefused || e.Event == TicketRefused {

@@ -2,7 +2,7 @@ package audit
 
 import "sync"
 
-// Kept is how many of the last lines are kept for those who look.
+// Kept is how many of the last lines are kept to be looked at.
 const Kept = 1000
 
 // Line is a line that was written.

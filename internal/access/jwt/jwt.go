@@ -60,7 +60,7 @@ type Config struct {
 	Keys string
 	// Claim names the claim that is the principal. "": sub.
 	Claim string
-	// Prefix is put before it, so that whoever issues tokens cannot make one for the
+	// Prefix is put before it, so that the issuer of tokens cannot make one for the
 	// principal of an API key. "": none.
 	Prefix string
 	// Leeway is how far the clocks may differ. Longer lets expired tokens in for longer.
@@ -72,7 +72,7 @@ type Config struct {
 	Trust time.Duration
 	// Client asks the URL. nil: one that follows no redirect to http.
 	Client *http.Client
-	// Log is told when the key set cannot be read. nil: nobody.
+	// Log is told when the key set cannot be read. It may be nil.
 	Log *slog.Logger
 }
 
@@ -150,7 +150,7 @@ func (v *Verifier) Stop() { v.keys.Stop() }
 // Soon has the key set read now. It does not wait for that.
 func (v *Verifier) Soon() { v.keys.Soon() }
 
-// Check returns who a token is for. Its errors are those of this package.
+// Check returns the identity a token is for. Its errors are those of this package.
 func (v *Verifier) Check(ctx context.Context, text string) (Identity, error) {
 	if len(text) > maxBytes {
 		return Identity{}, ErrMalformed

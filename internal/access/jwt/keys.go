@@ -82,7 +82,7 @@ func (k *publicKey) fits(alg string) bool {
 }
 
 // parseKeySet reads a JSON Web Key Set. Keys of kinds and uses that tokens are not
-// signed by are left out; private and secret ones are an error, since whoever can read
+// signed by are left out; private and secret ones are an error, since every reader of
 // the set could sign.
 func parseKeySet(text []byte) (*keySet, error) {
 	var list struct {
@@ -161,7 +161,7 @@ func openKeyFile(ctx context.Context, rc reload.Config, path string) (*reload.Va
 	return v, nil
 }
 
-// checkURL admits what nobody on the way can change.
+// checkURL admits what cannot be changed on the way.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil { // it is not shown: it may have a password

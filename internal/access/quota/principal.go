@@ -10,7 +10,7 @@ import (
 // that left first comes back with a full bucket.
 const maxIdle = 1 << 14
 
-// Principals count what those have had who have a connection.
+// Principals count what principals with a connection have had.
 type Principals struct{ usages *table[string, usage] }
 
 // Usage is what one principal has had. Each connection of it has the same one.

@@ -8,7 +8,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// SignerConfig is how much may be asked of one signer, whoever asks.
+// SignerConfig is how much may be asked of one signer, by all principals together.
 type SignerConfig struct {
 	Rate Rate
 	// MaxSigners bounds the signers that are remembered; of more, the one asked for
@@ -53,7 +53,7 @@ func (s *Signers) bucketOf(name string) *bucket {
 	}
 	added := new(bucket)
 	if b, ok, _ := shard.PeekOrAdd(name, added); ok {
-		return b // somebody else was faster
+		return b // another goroutine was faster
 	}
 	return added
 }

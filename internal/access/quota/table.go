@@ -30,7 +30,7 @@ func newTable[K comparable, E any](maxIdle int, full func(*E, time.Time) bool) *
 }
 
 // use returns the entry of a key and counts it as in use, if allow agrees. It is
-// called with the number of those who use it already.
+// called with the number of its users so far.
 func (t *table[K, E]) use(key K, now time.Time, allow func(e *E, uses int) bool) (*entry[K, E], bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *table[K, E]) leave(e *entry[K, E], now time.Time) {
 	}
 }
 
-// pruneLocked forgets what may be forgotten, a few at a time, so that nobody waits
+// pruneLocked forgets what may be forgotten, a few at a time, so that no caller waits
 // for many.
 func (t *table[K, E]) pruneLocked(now time.Time) {
 	const few = 4

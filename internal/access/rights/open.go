@@ -15,7 +15,7 @@ type Config struct {
 	// Every is how often the file is read, and so how soon a change counts. 0: 2s.
 	Every time.Duration
 	// Log is told of every file that comes into force, with its hash, and of every one
-	// that cannot be used. nil: nobody.
+	// that cannot be used. It may be nil.
 	Log *slog.Logger
 }
 

@@ -242,7 +242,7 @@ func CheckPrefix(text string) error {
 }
 
 // halfAddress is the beginning of an address at the end of a text. When it has capitals,
-// nobody can say whether the signers meant have them too.
+// it cannot be said whether the signers meant have them too.
 var halfAddress = regexp.MustCompile(`(?:^|[^0-9A-Za-z])0[xX][0-9A-Fa-f]{0,39}$`)
 
 // setQuotas gives each principal its quota: what is written for it, else the default.

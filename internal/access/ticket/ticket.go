@@ -73,14 +73,14 @@ type Config struct {
 	// PerPrincipal is how many unused tickets a principal may have. 0: 100.
 	PerPrincipal int
 	// MaxConcurrent is how many tickets a node issues or redeems at a time, each with a write of
-	// the store: whoever tries made-up ones cannot take all of the store's connections
-	// from those who work. 0: 8.
+	// the store: clients that try made-up ones cannot take all of the store's connections
+	// from those at work. 0: 8.
 	MaxConcurrent int
 	// Waiting is how many more wait for that, as when all pages come back after a
-	// restart. Beyond it they are refused as ErrUnavailable, and so is who waits for five
+	// restart. Beyond it they are refused as ErrUnavailable, and so is one that waits for five
 	// seconds. 0: 1000.
 	Waiting int
-	// Log is told when tickets cannot be deleted. nil: nobody.
+	// Log is told when tickets cannot be deleted. It may be nil.
 	Log *slog.Logger
 }
 
@@ -88,8 +88,8 @@ type Config struct {
 type Issuer struct {
 	store   Store
 	cfg     Config
-	slots   chan struct{} // taken by who asks or waits for it
-	running chan struct{} // taken by who asks
+	slots   chan struct{} // taken by callers that ask or wait for it
+	running chan struct{} // taken by callers that ask
 	stop    context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
 }
@@ -180,7 +180,7 @@ func (o *Issuer) ask(ctx context.Context, fn func(context.Context) error) error 
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// prune deletes tickets nobody redeemed, every while that tickets are good for.
+// prune deletes tickets that were not redeemed, once in the time that tickets are valid for.
 func (o *Issuer) prune(ctx context.Context) {
 	defer close(o.done)
 	tick := time.NewTicker(o.cfg.TTL)

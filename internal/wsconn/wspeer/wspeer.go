@@ -155,7 +155,7 @@ func (h *Host) upgrade(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	ws.SetPongHandler(func(s string) error {
 		select {
 		case p.Pongs <- s:
-		default: // nobody looks
+		default: // the test does not look
 		}
 		return nil
 	})
