@@ -1,17 +1,23 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"noncegate/internal/access/ticket"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/nonce/postgres"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -372,5 +378,70 @@ func TestAWaitForTheReplicaThatWasCancelledIsUnknown(t *testing.T) {
 		if _, err := s.Commit(t.Context(), h, nil); err != nil {
 			t.Errorf("after %s: got %v", what, err)
 		}
+	}
+}
+
+// A server that was demoted without a restart keeps the connections that it has, and answers reads from them.
+func TestAServerThatRefusesWritesIsLeftByAllConnections(t *testing.T) {
+	alone, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = alone.Close() })
+	url := alone.NewDatabase(t)
+	operator := dial(t, url)
+	reload := func(change string) {
+		execute(t, operator, `ALTER SYSTEM `+change)
+		execute(t, operator, `SELECT pg_reload_conf()`)
+	}
+	var log bytes.Buffer
+	s, err := postgres.Open(t.Context(), url, 2, postgres.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	h, err := s.Register(t.Context(), lease.Presence{Node: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tickets := 0
+	putTicket := func() error {
+		tickets++
+		_, err := s.PutTicket(t.Context(), ticket.Hash{byte(tickets), byte(tickets >> 8)}, ticket.Grant{Principal: "p", Credential: "c"}, time.Hour, 1e6)
+		return err
+	}
+	heartbeat := func() error { _, err := s.Renew(t.Context(), h, time.Hour); return err }
+	served := func(write func() error) func() bool { return func() bool { return write() == nil } }
+	for i, meets := range []func() error{heartbeat, putTicket} {
+		await(t, "heartbeats", served(heartbeat))
+		await(t, "writes", served(putTicket))
+		var kept []int32
+		_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: "s"}, func(l nonce.Loaded) (nonce.Write, error) { // one is in use, and one idle
+			err := s.Ping(t.Context())
+			if err == nil {
+				err = operator.QueryRow(t.Context(), `SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'noncegate'`).Scan(&kept)
+			}
+			reload(`SET default_transaction_read_only = on`)
+			await(t, "a write to be refused", func() bool {
+				refused, ok := errors.AsType[*pgconn.PgError](meets())
+				return ok && refused.Code == "25006"
+			})
+			return next(nonce.Write{Name: "s", Signer: l.Signers[0].Signer}), err
+		})
+		if err != nil || len(kept) < 3 {
+			t.Fatalf("connections %v: %v", kept, err)
+		}
+		await(t, "the connections to be closed", func() (gone bool) {
+			err := operator.QueryRow(t.Context(), `SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ANY($1)`, kept).Scan(&gone)
+			return err == nil && gone
+		})
+		if err := putTicket(); err == nil || nonce.OutcomeOf(err) != nonce.NotSent {
+			t.Errorf("a write after that: got %v, want not sent", err)
+		}
+		if n := strings.Count(log.String(), "refuses writes"); n != i+1 {
+			t.Errorf("after %d times the log says %d times so:\n%s", i+1, n, log.String())
+		}
+		execute(t, operator, `SET default_transaction_read_only = off`)
+		reload(`RESET default_transaction_read_only`)
 	}
 }

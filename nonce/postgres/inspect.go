@@ -52,14 +52,12 @@ func (s *Store) identify(conn *pgx.Conn, identity, databaseID string) {
 	defer s.mu.Unlock()
 	if s.identity != "" && s.identity != identity {
 		s.generation.Add(1)
-		s.pool.Reset() // connections to the old one must not be written to any more
-		if s.beats != nil {
-			s.beats.Reset()
-		}
+		s.resetLocked() // connections to the old one must not be written to any more
 		s.log.Error("the database is another one, or on another timeline; every remembered signer is compared", "was", s.identity, "is", identity)
 	}
 	s.identity, s.databaseID = identity, databaseID
-	conn.PgConn().CustomData()[generationKey] = s.generation.Load()
+	data := conn.PgConn().CustomData()
+	data[generationKey], data[resetKey] = s.generation.Load(), s.resets
 }
 
 // timeline reads on which timeline the server is; "": it does not tell, as Aurora.

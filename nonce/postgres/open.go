@@ -53,6 +53,7 @@ type Store struct {
 	databaseID string        // see DatabaseID
 	beats      *pgxpool.Pool // of one connection, for heartbeats alone; nil: there are none
 
+	resets     uint64         // how often the pools were reset; a connection says of which it is (resetKey)
 	backends   map[int32]bool // process ids of the servers that our connections to a pooler have
 	noTimeline sync.Once      // logs that the timeline is not told
 }
@@ -110,14 +111,14 @@ func Open(ctx context.Context, url string, shards int, cfg Config) (*Store, erro
 // the settings as they are then: a password may have changed.
 func (s *Store) connect(ctx context.Context, pc *pgxpool.Config, cfg Config) (*pgxpool.Pool, error) {
 	pc.AfterConnect, pc.BeforeClose = s.inspect, s.forget
-	watch(pc.ConnConfig)
+	s.watch(pc.ConnConfig)
 	pc.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error {
 		now, err := poolConfig(cfg)
 		if err != nil {
 			return err
 		}
 		*to = *now.ConnConfig
-		watch(to)
+		s.watch(to)
 		return nil
 	}
 	pc.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
@@ -128,10 +129,33 @@ func (s *Store) connect(ctx context.Context, pc *pgxpool.Config, cfg Config) (*p
 }
 
 // watch has a connection hear what its server says beside its answers.
-func watch(cc *pgx.ConnConfig) {
+func (s *Store) watch(cc *pgx.ConnConfig) {
 	cc.OnNotice = noteSyncRep
-	cc.OnPgError = func(_ *pgconn.PgConn, err *pgconn.PgError) bool {
-		return severity(err) != "FATAL" && err.Code != codeReadOnly // a demoted server keeps its connections
+	cc.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == codeReadOnly {
+			s.leaveReadOnly(conn)
+		}
+		return severity(err) != "FATAL" && err.Code != codeReadOnly
+	}
+}
+
+// leaveReadOnly has both pools close their connections, because the server of one refused a write: a demoted server may keep its
+// connections and answer reads from them. Only the first connection that meets it resets; those made before the last reset are closed already.
+func (s *Store) leaveReadOnly(conn *pgconn.PgConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if made, ok := conn.CustomData()[resetKey]; ok && made == s.resets {
+		s.resetLocked()
+		s.log.Warn("the database refuses writes (SQLSTATE 25006): all connections to it are closed, and new ones go to the host that accepts writes")
+	}
+}
+
+// resetLocked has both pools close their connections, those in use when they are given back. Caller must hold mu.
+func (s *Store) resetLocked() {
+	s.resets++
+	s.pool.Reset()
+	if s.beats != nil {
+		s.beats.Reset()
 	}
 }
 
@@ -216,6 +240,9 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 
 // generationKey is where a connection says of which generation it is.
 const generationKey = "noncegate.generation"
+
+// resetKey is where a connection says how often the pools had been reset when it was made.
+const resetKey = "noncegate.resets"
 
 const syncRepKey = "noncegate.syncrep"
 
