@@ -183,6 +183,9 @@ func (t *Table) GiveUp(shards []*Term) {
 			terms = append(terms, ShardTerm{Shard: m.ID, Token: token})
 		}
 	}
+	if len(terms) == 0 {
+		return
+	}
 	ctx, cancel := t.Bound() // for all of it
 	defer cancel()
 	t.release(ctx, terms)
@@ -192,9 +195,6 @@ func (t *Table) GiveUp(shards []*Term) {
 // may be locked. It is best effort: what the store calls this node's still, the next heartbeat takes up
 // again, or gives back; or it is free when the node's lease is over.
 func (t *Table) release(ctx context.Context, terms []ShardTerm) {
-	if len(terms) == 0 {
-		return
-	}
 	given, err := t.Store.Release(ctx, t.Holder, terms)
 	switch {
 	case err != nil && len(terms) > 1 && t.Aborted(err):

@@ -95,7 +95,8 @@ func (c *conn) read() {
 		case !c.transport.Plain():
 			c.serve()
 		case !c.transport.Await() || !c.takeControls():
-			c.serving.Go(c.serve)
+			c.serving.Add(1)
+			go c.serveOnce() // as serving.Go, of which a burst would cost two objects
 			c.serving.Wait()
 		}
 	}
@@ -116,6 +117,11 @@ func (c *conn) takeControls() bool {
 			c.control()
 		}
 	}
+}
+
+func (c *conn) serveOnce() {
+	defer c.serving.Done()
+	c.serve()
 }
 
 // serve reads frames and starts what they ask for, until the transport is known to be empty

@@ -95,7 +95,7 @@ func (w *worker) newGroup(name string) *group {
 	} else {
 		g = new(group)
 	}
-	g.name, g.shard = name, w.svc.shardOf(name)
+	g.name, g.shard, g.tasks = name, w.svc.shardOf(name), g.few[:0]
 	if w.engine == nil { // it may keep parts of groups
 		w.groups = append(w.groups, g)
 	}

@@ -22,7 +22,8 @@ type group struct {
 	name  string
 	shard *shard
 	tasks []*task
-	tries int // rounds since something of it was committed, or it was parked
+	few   [4]*task // the memory of tasks, while there are no more
+	tries int      // rounds since something of it was committed, or it was parked
 
 	sig      *signer               // nil: it must be read
 	wants    rules.Wants           // what the last plan needs to go on
@@ -223,7 +224,7 @@ func (w *worker) plan(g *group) {
 	w.input = rules.Input{
 		LostUntil: g.shard.Took.LostUntil(now.Earliest),
 		Signer:    sig.row, Token: g.shard.Token(), Now: now, History: g.history, Requests: g.requests,
-		Chain: sig.chain, Claim: w.svc.open.Reserve, NoExpiry: g.noExpiry || w.svc.clock.paused(),
+		Chain: sig.chain, Claim: w.claim, NoExpiry: g.noExpiry || w.svc.clock.paused(),
 	}
 	made := &g.made
 	if w.engine != nil || g.inDoubt { // the plan before may still be read

@@ -50,9 +50,10 @@ type worker struct {
 	marked     time.Time        // when the batch under way was taken
 	requests   []*nonce.Request // the memory of plan
 	input      rules.Input      // the same
-	writes     []nonce.Write    // the memory of tryCommit
-	groups     []*group         // of the batch under way; see recycle
-	limit      limit            // of commits
+	claim      func(req *nonce.Request, count int) bool
+	writes     []nonce.Write // the memory of tryCommit
+	groups     []*group      // of the batch under way; see recycle
+	limit      limit         // of commits
 	spare      []*group
 	noReads    error       // why no more is read in this batch
 	engine     Committer   // of the performance engine; nil: this node does not have it
@@ -64,6 +65,7 @@ func newWorker(s *Service, index int) *worker {
 	w := &worker{
 		svc: s, index: index, wake: make(chan struct{}, 1), generation: s.store.Generation(), hadAt: noGeneration,
 		slots: fairness.NewSlots(s.cfg.QueueCapacity), queue: fairness.NewQueue((*task).principal),
+		claim:  s.open.Reserve,
 		memory: newMemory(s.cfg.MaxSigners/s.cfg.Workers, s.cfg.MaxSignerBytes/int64(s.cfg.Workers)),
 		remote: remoteSigners{all: make(map[string]*remoteSigner)},
 		parked: make(map[string]*group), open: make(map[string]*group),
