@@ -121,12 +121,14 @@ func (p *packed) run(ctx context.Context, conn *pgx.Conn, h lease.Holder, g nonc
 	}
 	p.params(h, g)
 	conn.PgConn().Frontend().Send(&p.message)
-	result := conn.PgConn().ExecStatement(ctx, statement, p.values, inBinary, inBinary)
+	w := watchedOf(conn.PgConn())
+	result := conn.PgConn().ExecStatement(w.begin(ctx), statement, p.values, inBinary, inBinary)
 	found, read := false, error(nil)
 	for result.NextRow() {
 		found, read = true, p.read(result.Values())
 	}
-	if _, err = result.Close(); err == nil && !found {
+	_, err = result.Close()
+	if err = w.end(err); err == nil && !found {
 		err = pgx.ErrNoRows
 	}
 	return &p.answer, cmp.Or(err, read)

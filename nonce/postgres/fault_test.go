@@ -195,6 +195,64 @@ func TestAReplyOnShardsThatIsLostLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
+// TestACommitEndsWithItsContext: a connection watches a context that comes again once, and the end of one that came before ends nothing.
+func TestACommitEndsWithItsContext(t *testing.T) {
+	url := server.NewDatabase(t)
+	s, h, writes := ownedAt(t, url+"&pool_max_conns=1")
+	w := writes[0]
+	earlier, endEarlier := context.WithCancel(t.Context())
+	defer endEarlier()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	commit := func(ctx context.Context) error {
+		got, err := s.Commit(ctx, h, []nonce.Write{w})
+		if err == nil && got.Results[0] != nonce.Applied {
+			err = fmt.Errorf("got %v", got.Results)
+		}
+		w = next(w)
+		return err
+	}
+	for _, ctx := range []context.Context{earlier, ctx} {
+		if err := commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := dial(t, url)
+	execute(t, conn, `CREATE TABLE passes ()`)
+	execute(t, conn, `CREATE FUNCTION barrier() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN WHILE NOT EXISTS (SELECT FROM passes) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NEW; END $$`)
+	execute(t, conn, `CREATE TRIGGER barrier BEFORE UPDATE ON signer FOR EACH ROW EXECUTE FUNCTION barrier()`)
+	began := func() chan error {
+		done := make(chan error, 1)
+		go func() { done <- commit(ctx) }()
+		await(t, "a commit at the barrier", func() (waits bool) {
+			const asleep = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep')`
+			return conn.QueryRow(t.Context(), asleep).Scan(&waits) == nil && waits
+		})
+		return done
+	}
+
+	done := began()
+	endEarlier()
+	execute(t, conn, `INSERT INTO passes DEFAULT VALUES`)
+	if err := <-done; err != nil {
+		t.Fatalf("the context of another commit has ended: %v", err)
+	}
+
+	execute(t, conn, `DELETE FROM passes`)
+	done = began()
+	end()
+	if err := <-done; !errors.Is(err, context.Canceled) || nonce.OutcomeOf(err) != nonce.Unknown {
+		t.Errorf("its own has: got %v, want it unknown and canceled", err)
+	}
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+	if err := commit(ctx); nonce.OutcomeOf(err) != nonce.NotSent {
+		t.Errorf("got %v for a context that has ended, want that nothing was sent", err)
+	}
+}
+
 func TestAHeartbeatDoesNotWaitForAConnectionOfRequests(t *testing.T) {
 	s, h, writes := ownedAt(t, newShards(t)+"&pool_max_conns=1")
 	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {

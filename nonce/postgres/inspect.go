@@ -147,8 +147,9 @@ func (s *Store) remember(conn *pgx.Conn, backend int32) error {
 	return nil
 }
 
-// forget forgets the server of a connection that is closed.
+// forget forgets the server of a connection that is closed, and what that watches.
 func (s *Store) forget(conn *pgx.Conn) {
+	watchedOf(conn.PgConn()).stop()
 	if backend, ok := conn.PgConn().CustomData()[backendKey].(int32); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
