@@ -5,6 +5,7 @@ package torture
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -94,6 +95,7 @@ func plantNamed(name string) *plant {
 type PlantConfig struct {
 	Options
 	Dir  string        // where gateways are built
+	Keep string        // gets a folder for each plant, with what the runs that noticed leave; "": they leave nothing
 	Runs int           // of each, at most: the first that notices is the last
 	Load time.Duration // of each run; 0: as long as any
 }
@@ -111,6 +113,9 @@ func (p *plant) try(ctx context.Context, cfg PlantConfig) (runs int, rules []his
 		return 0, nil, err
 	}
 	run := Plan{Options: cfg.Options, Load: cfg.Load, Enough: 1}
+	if cfg.Keep != "" {
+		run.Dir = filepath.Join(cfg.Keep, name)
+	}
 	run.EngineArgs = p.Args
 	if run.Faults, err = FaultsNamed(p.Faults...); err != nil {
 		return 0, nil, err
@@ -122,7 +127,7 @@ func (p *plant) try(ctx context.Context, cfg PlantConfig) (runs int, rules []his
 		run.Seed = uint64(runs)
 		res, err := Run(ctx, run)
 		if err != nil {
-			return runs, nil, fmt.Errorf("%s: %w", p.Name, err)
+			return runs, nil, err
 		}
 		rules = slices.DeleteFunc(res.Report.Rules(), func(r history.Rule) bool { return r == history.Void || r == history.Undecided })
 	}
@@ -130,23 +135,26 @@ func (p *plant) try(ctx context.Context, cfg PlantConfig) (runs int, rules []his
 }
 
 // Planted tries every plant, or those of the axes named, and of these those whose name contains only, and writes a table. It returns
-// how many were never caught.
-func Planted(ctx context.Context, cfg PlantConfig, axes []string, only string, w io.Writer) (missed int, err error) {
+// how many were never caught, and why some could not be tried.
+func Planted(ctx context.Context, cfg PlantConfig, axes []string, only string, w io.Writer) (missed int, failed error) {
 	fmt.Fprintf(w, "| what is wrong | beside | caught in run | by |\n|---|---|---|---|\n")
 	for _, p := range plants() {
 		if p.Axis == "" || !strings.Contains(p.Name, only) || len(axes) > 0 && !slices.Contains(axes, p.Axis) {
 			continue
 		}
 		runs, rules, err := p.try(ctx, cfg)
-		if err != nil {
-			return missed, err
-		}
 		caught := fmt.Sprint(runs)
-		if len(rules) == 0 {
+		switch {
+		case ctx.Err() != nil:
+			return missed, errors.Join(failed, err)
+		case err != nil:
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.Name, err))
+			caught = "could not be tried"
+		case len(rules) == 0:
 			missed++
 			caught = fmt.Sprintf("none of %d", runs)
 		}
 		fmt.Fprintf(w, "| %s | %s | %s | %v |\n", p.Name, strings.Join(p.Faults, ", "), caught, rules)
 	}
-	return missed, nil
+	return missed, failed
 }

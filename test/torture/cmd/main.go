@@ -99,16 +99,18 @@ type runCmd struct {
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
-	return with(ctx, []string{c.Axis}, func(o torture.Options, dir string) (err error) {
-		if err = o.Prepare(ctx, c.Axis, dir); err != nil {
+	faults, err := torture.FaultsNamed(c.Faults...) // a wrong name is told before minutes of building
+	if err != nil {
+		return err
+	}
+	return with(ctx, []string{c.Axis}, func(o torture.Options, dir string) error {
+		if err := o.Prepare(ctx, c.Axis, dir); err != nil {
 			return err
 		}
 		p := o.ForSeed(c.Seed)
 		p.Dir, p.KeepAll = c.Dir, true
-		if len(c.Faults) > 0 {
-			if p.Faults, err = torture.FaultsNamed(c.Faults...); err != nil {
-				return err
-			}
+		if len(faults) > 0 {
+			p.Faults = faults
 		}
 		res, err := torture.Run(ctx, p)
 		if err != nil {
@@ -127,14 +129,15 @@ type plantedCmd struct {
 	Axis []string `default:"postgres,engine,chain,sqlite,patroni" help:"Only those of these axes."`
 	Runs int      `default:"5" help:"Runs of each at most; the first that notices is the last."`
 	Only string   `help:"Only those whose name contains this."`
+	Keep string   `help:"Where the runs that noticed leave what failed runs leave; a folder for each gateway."`
 }
 
 func (c *plantedCmd) Run(ctx context.Context) error {
 	return with(ctx, c.Axis, func(o torture.Options, dir string) error {
-		cfg := torture.PlantConfig{Options: o, Dir: dir, Runs: c.Runs}
+		cfg := torture.PlantConfig{Options: o, Dir: dir, Runs: c.Runs, Keep: c.Keep}
 		missed, err := torture.Planted(ctx, cfg, c.Axis, c.Only, os.Stdout)
-		if err == nil && missed > 0 {
-			err = fmt.Errorf("%d were never caught", missed)
+		if missed > 0 {
+			err = errors.Join(err, fmt.Errorf("%d were never caught", missed))
 		}
 		return err
 	})
