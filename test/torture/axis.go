@@ -41,22 +41,31 @@ func AxisNamed(name string) (Axis, error) {
 	return Axis{}, fmt.Errorf("there is no axis %q, but %s", name, strings.Join(all, ", "))
 }
 
-// isOf reports whether no other axis but this can have it, or this is the one without anything beside PostgreSQL.
-func (f *Fault) isOf(a Axis) bool { return f.Of == a.Name || f.Of == "" && a.Name == Axes[0].Name }
+// takes reports whether runs of the axis can have a fault.
+func (a Axis) takes(f Fault) bool {
+	return f.Of == a.Name || f.Of == "" && !a.File && !a.Failover && !(a.Engine && f.NoEngine)
+}
 
-// own are the faults that are the axis' own, in the order in which campaigns number them.
-func (a Axis) own() []Fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.Directed || !f.isOf(a) })
+// drawn are the faults that campaigns of the axis draw, in the order in which they number them: its own, and those that it shares with
+// postgres, which has no others.
+func (a Axis) drawn() (own, others []Fault) {
+	for _, f := range faults {
+		switch {
+		case f.Directed || !a.takes(f):
+		case f.Of == a.Name || a.Name == Axes[0].Name:
+			own = append(own, f)
+		default:
+			others = append(others, f)
+		}
+	}
+	return own, others
 }
 
 // Combinations are what a pass of a campaign breaks, each once: the faults that are the axis' own alone and in pairs, and with the
 // performance engine or a chain each beside each of PostgreSQL's that it can be beside; those alone too beside a chain. A failover takes
 // half a minute, and what is beside it is short of it: those are alone.
 func (a Axis) Combinations() (all [][]Fault) {
-	own, others := a.own(), []Fault(nil)
-	if a.Engine || a.Chain {
-		others = slices.DeleteFunc(Axes[0].own(), func(f Fault) bool { return a.Engine && f.NoEngine })
-	}
+	own, others := a.drawn()
 	alone := own
 	if a.Chain {
 		alone = slices.Concat(own, others)

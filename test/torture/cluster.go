@@ -68,7 +68,8 @@ func StartPostgres(ctx context.Context) (*pgtest.Server, error) {
 	return pg, nil
 }
 
-// members are the nodes of every cluster, and spares those that are not there until a fault starts them.
+// members are the nodes of the axes postgres, engine and chain, in the order of cluster.nodes, and spares those behind them, which are not
+// there until a fault starts them.
 var (
 	members = []member{{"w1", "worker-queue"}, {"w2", "worker-queue"}, {"b1", "basic"}}
 	spares  = []member{{"g1", "worker-queue"}, {"g2", "worker-queue"}}

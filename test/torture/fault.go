@@ -18,7 +18,7 @@ import (
 // what it needs, what it may cause, and what does it.
 type Fault struct {
 	Name string
-	// Of names the axis that alone has it; "": each with PostgreSQL.
+	// Of names the only axis that has it; "": postgres, engine and chain have it.
 	Of string
 	// NoEngine says that it is not beside the performance engine.
 	NoEngine bool
@@ -47,7 +47,8 @@ type Fault struct {
 	do func(ctx context.Context, b *breaker) error
 }
 
-// faults are all there are. Campaigns number those of an axis in this order.
+// faults are all there are; the rows of the axes sqlite and patroni are in fault_disk.go and fault_failover.go. Campaigns number those
+// of an axis in this order.
 var faults = slices.Concat(diskFaults(), failoverFaults(), []Fault{
 	{Name: "kill", do: ends(syscall.SIGKILL, 1.5)},
 	{Name: "pause", do: pause},
@@ -104,13 +105,13 @@ var faults = slices.Concat(diskFaults(), failoverFaults(), []Fault{
 	{Name: "late-link", Directed: true, do: lateLink},
 })
 
-// FaultsNamed finds faults by name.
-func FaultsNamed(names ...string) ([]Fault, error) {
+// FaultsNamed finds faults by name. Its error lists the names that there are.
+func FaultsNamed(wanted ...string) ([]Fault, error) {
 	var found []Fault
-	for _, name := range names {
+	for _, name := range wanted {
 		i := slices.IndexFunc(faults, func(f Fault) bool { return f.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no fault %q", name)
+			return nil, fmt.Errorf("there is no fault %q, but %s", name, strings.ReplaceAll(names(faults), "+", ", "))
 		}
 		found = append(found, faults[i])
 	}
@@ -125,7 +126,10 @@ func names(faults []Fault) string {
 	return strings.Join(all, "+")
 }
 
-// breaker is what a fault works with: the cluster, chance of its own and a place to say what it does.
+// breaker is what a fault works with: the cluster, chance of its own and a place to say what it does. Which node has which index, members
+// says; victim, fastNode and oneOrBoth draw some. endAndRestart ends a node; part and parted cut it off (db, net and redis are its
+// proxies); commits loses the replies of its commits, or has these arrive late; locked locks rows from outside. between and ttls draw how
+// long that lasts.
 type breaker struct {
 	*cluster
 	rnd *rand.Rand

@@ -16,7 +16,7 @@ import (
 	"noncegate/test/lab/redistest"
 )
 
-// killRedis ends Redis as a crash does.
+// emptyRedis has Redis forget everything and live on.
 func emptyRedis(ctx context.Context, b *breaker) error {
 	b.redis(ctx, "FLUSHALL", b.engineRedis.server, func(c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	return nil

@@ -70,8 +70,8 @@ func (p *Plan) prepare() error {
 	}
 	p.Load, p.Enough, p.Clients = cmp.Or(p.Load, load), cmp.Or(p.Enough, minAcknowledged*11/10), cmp.Or(p.Clients, 9)
 	for _, f := range p.Faults {
-		if !f.isOf(p.Axis) && (p.File || p.Failover || f.Of != "") {
-			return fmt.Errorf("fault %s is not of the axis %s", f.Name, p.Name)
+		if !p.takes(f) {
+			return fmt.Errorf("the axis %s cannot have the fault %s", p.Name, f.Name)
 		}
 	}
 	return nil
