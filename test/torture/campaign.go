@@ -22,7 +22,7 @@ type CampaignConfig struct {
 	Options
 	// Passes is how often each combination of the axis is broken: that many runs there are.
 	Passes int
-	// Dir gets state.jsonl, one line a run that was done, which are not done again, and a folder for each that failed.
+	// Dir gets state.jsonl, one line a run that was done, which are not done again unless they were void, and a folder for each that failed.
 	Dir string
 	// Limit ends the campaign early; what was not done is done by the next. 0: none.
 	Limit time.Duration
@@ -36,7 +36,7 @@ type done struct {
 	Report *history.Report
 }
 
-// Campaign does the runs that state.jsonl does not list yet, and reports on all it lists. It returns how many failed.
+// Campaign does the runs that state.jsonl does not list yet or lists as void, and reports on all. It returns how many failed.
 func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return 0, err
@@ -53,7 +53,9 @@ func Campaign(ctx context.Context, cfg CampaignConfig) (failed int, err error) {
 		if err := lines.Decode(&d); err != nil {
 			return 0, fmt.Errorf("%s: %w", state, err)
 		}
-		runs = append(runs, d)
+		if !slices.Equal(d.Report.Rules(), []history.Rule{history.Void}) { // else the machine had other work, and the run is done again
+			runs = append(runs, d)
+		}
 	}
 	began := time.Now()
 	for seed := range uint64(cfg.Passes * len(cfg.Combinations())) {

@@ -234,6 +234,7 @@ func TestARunIsRefusedAFaultThatItsAxisCannotHave(t *testing.T) {
 func TestACampaignGoesOnWhereItWasStopped(t *testing.T) {
 	dir := t.TempDir()
 	state := `{"Seed":0,"Faults":"kill","Report":{"Acknowledged":3000}}
+{"Seed":2,"Faults":"drain","Report":{"Acknowledged":70,"Violations":[{"rule":"void","text":"x"}]}}
 {"Seed":1,"Faults":"pause+kill","Report":{"Acknowledged":2000,"Violations":[{"rule":"hole","signer":"s","text":"x"}]}}
 `
 	expect.Must(t, os.WriteFile(filepath.Join(dir, "state.jsonl"), []byte(state), 0o644))
