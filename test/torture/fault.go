@@ -69,6 +69,7 @@ var faults = slices.Concat(diskFaults(), failoverFaults(), []Fault{
 	{Name: "move-shards", do: moveShards},
 	{Name: "join-leave", Spares: true, do: joinAndLeave},
 	{Name: "dump", do: dump},
+	{Name: "postgres-slow", do: slowPostgres},
 
 	{Name: "redis-kill", Of: "engine", Forgets: true, do: crash("Redis", 2500*time.Millisecond, func(b *breaker) *guarded.Server { return b.engineRedis.server.Server })},
 	{Name: "redis-empty", Of: "engine", Forgets: true, do: emptyRedis},

@@ -124,13 +124,18 @@ func lateScripts(b *breaker, times int) <-chan struct{} {
 	return b.fastNode().redis.CutAnyReply("evalsha", late)
 }
 
-// slowRedis has the answers of Redis come late, at times so late that nobody waits for them.
+// slowRedis has the answers of Redis come late, at times so late that no node waits for them.
 func slowRedis(ctx context.Context, b *breaker) error {
+	return b.slow(ctx, "Redis", redises(b.nodes[:2]))
+}
+
+// slow has the answers of a server come late, at times so late that no node waits for them.
+func (b *breaker) slow(ctx context.Context, server string, proxies []*pgtest.Proxy) error {
 	delay := func(late time.Duration) {
-		b.note("Redis answers late by %v", late)
-		for _, n := range b.nodes[:2] {
-			n.redis.DelayReplies(late)
-			n.redis.Drop()
+		b.note("%s answers late by %v", server, late)
+		for _, p := range proxies {
+			p.DelayReplies(late)
+			p.Drop()
 		}
 	}
 	b.repeat(ctx, b.ttls(2, 4), func() time.Duration {

@@ -209,6 +209,17 @@ func silence(ctx context.Context, b *breaker) error {
 	return b.parted(ctx, b.ttls(0.5, 2), silent, "everybody", n.id, n.net)
 }
 
+// slowPostgres has what PostgreSQL answers to one node, or to all, come late: leases are renewed late or not in time, and what a commit
+// answers finds a node that has given it up.
+func slowPostgres(ctx context.Context, b *breaker) error {
+	n := b.victim()
+	nodes, whose := []*node{n}, n.id
+	if b.rnd.IntN(3) == 0 {
+		nodes, whose = b.nodes, "all"
+	}
+	return b.slow(ctx, "PostgreSQL of "+whose, dbs(nodes))
+}
+
 // lockRows locks the rows of two signers, or of their shards, from outside, for longer than a lease lasts.
 func lockRows(ctx context.Context, b *breaker) error {
 	d := b.ttls(1.2, 2.2)

@@ -93,6 +93,7 @@ var underFaults = [][2]string{
 	{"postgres", "kill late-commit move-shards"}, {"postgres", "pause cut-reply dump"}, {"postgres", "partition cut-websocket basic-again"},
 	{"postgres", "silent-node drain join-leave"}, {"postgres", "backend store-clock row-lock"},
 	{"engine", "parted-for-long"}, {"engine", "redis-cut-reply switch"}, {"chain", "nodes-away kill"},
+	{"postgres", "postgres-slow"},
 }
 
 func TestLongHistoriesUnderFaultsKeepEveryRule(t *testing.T) {
