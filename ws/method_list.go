@@ -25,7 +25,7 @@ func (c *conn) list(r *request, p wire.ListParams) *wire.Error {
 	r.op.Kind = nonce.KindList
 	r.op.List = nonce.ListQuery{Signer: r.op.Signer, From: p.From, Limit: int(p.Limit)}
 	r.op.List.Status, r.op.List.Unknown = statusOf(p.Status)
-	r.op.WithHolders = c.seesHolders(r.op.Signer)
+	r.op.WithHolders = c.session.SeesHolders(r.op.Signer)
 	return nil
 }
 

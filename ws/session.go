@@ -80,12 +80,6 @@ func (c *conn) authorize(r *request) *wire.Error {
 	return c.may(right, r.op.Signer)
 }
 
-// seesHolders reports whether the client is told which other principals hold nonces of the
-// signer. Clients with a right to act on them are.
-func (c *conn) seesHolders(signer string) bool {
-	return c.session.May(access.RightMarkAny, signer) || c.session.May(access.RightRepair, signer) || c.session.May(access.RightAdmin, signer)
-}
-
 // may refuses a client that has not the right on the signer. The answer is the same whether
 // there is such a signer or not.
 func (c *conn) may(right access.Right, signer string) *wire.Error {

@@ -177,7 +177,7 @@ func TestWhatAnOperatorSaysOfASignerIsDone(t *testing.T) {
 		{asked{"GET", "signer?signer=s&limit=1", "", 200, ""}, `"holds":[{"nonce":3,"status":"HELD"`},
 		{asked{"GET", "signer?signer=s&limit=1&nonce=2", "", 200, ""}, `"last":[{"nonce":2,"status":"RELEASED"`},
 		{asked{"GET", "signer?signer=s&nonce=-1", "", 400, "nonce: must be a whole number, 0 or higher"}, ""},
-		{asked{"GET", "signer?signer=nobody", "", 200, ""}, `{"known":false,"status":{"signer":"nobody",`},
+		{asked{"GET", "signer?signer=nobody", "", 200, ""}, `{"known":false,"holders":true,"status":{"signer":"nobody",`},
 		{asked{"POST", "signer/floor", `{"signer":"s","floor":9}`, 200, ""}, `{"signer":"s","floor":9,"next":9}`},
 		{asked{"POST", "signer/release", `{"signer":"s","nonce":3,"attempt":1}`, 200, ""}, `"attempt":1,"status":"CONSUMED"}`}, // below the floor
 		{asked{"POST", "signer/floor", `{"signer":"","floor":9}`, 400, "*"}, "invalid_params: signer: "},

@@ -358,7 +358,7 @@ func (a *app) adminConfig(ready func() error) admin.Config {
 		Node: a.node, Key: a.cfg.AdminKey, Hosts: a.cfg.adminHosts(), Profiles: a.cfg.Pprof == "on", Metrics: a.registry, Ready: ready,
 		Gate: a.gate, Audit: a.audit, Log: a.log.With("component", "admin"),
 		Store: a.store, Service: a.service, Chains: a.chains, Engine: a.engine, NoEngine: a.errNoEngine, Redis: a.redis,
-		Rehearsal: a.cfg.EngineRehearsal, Nodes: a.nodes, NodeInfos: nodeInfos,
+		Rehearsal: a.cfg.EngineRehearsal, MaxHold: a.cfg.MaxHold, Nodes: a.nodes, NodeInfos: nodeInfos,
 		Version: buildVersion(), Mode: a.cfg.Mode, Console: a.cfg.Console, Pages: console.Handler(), Stats: a.perf.Stats,
 		Keys: keysOf(a.store), Settings: a.cfg.inForce, Trouble: a.trouble, ChainsOf: a.chainViews,
 		Drain: func() { a.ends.Do(func() { close(a.ended) }) },

@@ -106,7 +106,7 @@ func (c *lookCmd) Run(ctx context.Context, p *program) error {
 }
 
 type jobCmd struct {
-	ReleaseUnknown jobReleaseCmd `cmd:"" help:"Release all unknown holds of a principal whose deadline was some time ago."`
+	ReleaseUnknown jobReleaseCmd `cmd:"" help:"Release all unknown holds of a principal, of signers that were not written for some time."`
 	Floors         jobFloorsCmd  `cmd:"" help:"Raise the floors of the signers in a file."`
 	List           jobListCmd    `cmd:"" help:"List the last jobs of a node."`
 	Show           jobShowCmd    `cmd:"" help:"Show what became of each item of a job."`

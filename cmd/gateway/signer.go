@@ -280,7 +280,7 @@ type signerRepairCmd struct {
 	Signer      string        `arg:"" help:"The signer, as in nonce_allocate."`
 	Nonce       *int64        `arg:"" optional:"" help:"The nonce. Default: the lowest that the chain has not used."`
 	Attempt     *int64        `placeholder:"N" help:"The attempt that is meant; a later one is left alone. Default: any."`
-	Hold        time.Duration `default:"0s" min:"0s" help:"How long it is held. 0: --hold-ttl of the gateway."`
+	Hold        time.Duration `default:"0s" min:"0s" help:"How long it is held. 0: 5 minutes, or --max-hold of the gateway where that is shorter."`
 	ThenRelease bool          `help:"Give it back at once, so that the next client has it. Only if no node has a transaction of it."`
 	Why
 	adminCmd

@@ -126,9 +126,12 @@ export function repair(view: SignerView, n: OfNonce, read: Reader, thenRelease: 
       whyNot: whyNot('repair', signer),
       about: thenRelease
         ? `Nonce ${n.nonce} is taken from whoever had it, and the next client that asks gets it. Only if no node has a transaction of it.`
-        : `Nonce ${n.nonce} becomes yours. Sign a transaction with exactly this nonce, and send it through /eth with your credential.`,
+        : `Nonce ${n.nonce} becomes yours for some minutes. Then sign a transaction with exactly this nonce with the key of the account, and send it: the page shows how.`,
       body: () => ({ signer, nonce: n.nonce, attempt: n.attempt, ...(thenRelease && { thenRelease: true }) }),
-      said: (s) => `Nonce ${s['nonce']} is yours with attempt ${s['attempt']}${s['status'] ? `, and is ${s['status']}` : ''}.`,
+      said: (s) =>
+        s['status'] === 'RELEASED'
+          ? `Nonce ${s['nonce']} was given back (attempt ${s['attempt']}): the next client that asks gets it.`
+          : `Nonce ${s['nonce']} is ${s['status'] === 'CONSUMED' ? 'CONSUMED' : 'yours'} with attempt ${s['attempt']}.`,
     }),
     () => true,
   )
@@ -259,7 +262,13 @@ export const releaseUnknown = (principal: string, again: () => Promise<unknown>)
   about: 'All unknown holds of a principal, each with its own outcome. Only if it is certain that nothing was sent with them.',
   inputs: [
     { name: 'principal', label: 'Principal', kind: 'text', value: principal, optional: true, hint: 'Empty where clients have no names.' },
-    { name: 'olderThan', label: 'Ended longer ago than', kind: 'text', value: '1h', hint: 'Such as 30m or 2h.' },
+    {
+      name: 'olderThan',
+      label: 'Signer last written longer ago than',
+      kind: 'text',
+      value: '0s',
+      hint: 'Such as 30s or 2h; 0s: all. The store does not keep when a hold ended: this counts from the last write to its signer, so holds of a busy signer are left out.',
+    },
   ],
   body: (i) => ({ kind: 'releaseUnknown', principal: i['principal']!.trim(), olderThan: i['olderThan']!.trim() }),
   said: (s) => began(s, 'hold'),

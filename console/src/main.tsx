@@ -54,7 +54,7 @@ function App() {
           {me.value?.node} {me.value?.version}
         </span>
         <Freshness />
-        <span class="who">{me.value?.principal || me.value?.credential || 'without a key'}</span>
+        <span class="who">{standing()}</span>
         <button type="button" onClick={() => void logout()}>
           {hasSession.value ? 'Log out' : 'Log in with a key'}
         </button>
@@ -76,6 +76,17 @@ function App() {
       <DialogHost />
     </>
   )
+}
+
+/** standing is what this person may do here, in a sentence. */
+function standing(): string {
+  const m = me.value
+  if (!m) return ''
+  const name = m.principal || (hasSession.value ? m.credential : '')
+  if (m.console === 'read') return `${name ? `${name}: you` : 'You'} may look only (--console read).`
+  if (m.all) return 'This gateway asks for no names: you may look, and do every act.'
+  if (!m.acts) return hasSession.value ? `${name}: it names nobody, so you may look only.` : 'Without a key you may look only; an act needs an API key.'
+  return `You act as ${name}, by its rights.`
 }
 
 /** age is how long the page is without news, where that is too long; else 0. */
@@ -116,6 +127,10 @@ function Login() {
       <p role="alert">{notice.value}</p>
       <p>
         Run <code>gateway console</code> where you have a key, and open the link that it prints. Or paste a key:
+      </p>
+      <p>
+        With an API key you may look and act as far as the rights of its principal go. The admin key names nobody, so with it you may look
+        only. Without a key you see only what the gateway shows to everyone at this address.
       </p>
       <form onSubmit={submit}>
         <Field label="API key or admin key" hint="It is exchanged for a session of this tab at once, and not kept.">

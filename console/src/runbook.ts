@@ -1,7 +1,8 @@
 // What docs/chain.md and docs/runbooks.md say of a signer's state, with the act beside it.
 import { consume, floor, nonceOf, release, repair, type OfNonce, type Reader } from './acts.js'
+import { me } from './api.js'
 import type { Act } from './dialog.js'
-import { plural, span, now } from './format.js'
+import { plural, span, now, until } from './format.js'
 import type { SignerView } from './types.js'
 import type { Tone } from './ui.js'
 
@@ -9,6 +10,8 @@ export interface Advice {
   tone: Tone
   what: string
   todo: string[]
+  /** A command for it, of which what stands in capitals is to be filled in. */
+  command?: string | undefined
   acts: (Act | undefined)[]
 }
 
@@ -90,13 +93,22 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
   const state = n.status === 'UNKNOWN' ? 'UNKNOWN: its hold ended without a word of its holder' : n.status || 'skipped by a floor'
   const what = `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; it is ${state}.`
   const key =
-    'With the key of the account: repair it, sign a transaction with exactly this nonce, and send it through /eth with the same credential.'
+    'With the key of the account: repair it, which makes it yours; then sign and send a transaction with exactly this nonce.'
+  const hold = view.holds?.find((h) => h.nonce === n.nonce)
+  if (n.status === 'HELD' && hold?.holder && hold.holder === me.value?.principal)
+    return {
+      tone: 'fix',
+      what: `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; you hold it, and your hold ends ${until(hold.heldUntil)}.`,
+      todo: [`Sign a transaction with exactly nonce ${n.nonce} with the key of the account, and send it with your API key:`],
+      command: sending(view),
+      acts: [release(view, n, read), repair(view, n, read, false)],
+    }
   const mine = repair(view, n, read, false),
     back = repair(view, n, read, true)
   const of = (todo: string[], acts: (Act | undefined)[]): Advice => ({ tone: 'fix', what, todo, acts })
   switch (n.status) {
     case 'RELEASED':
-      return of(['The next client that asks gets it: have one ask, and send.', key], [mine, consume(view, n, read)])
+      return of(['The next client that asks for a nonce of this account gets this one: have one ask, and send.', key], [mine, consume(view, n, read)])
     case 'HELD':
       return of(
         ['Ask its holder, if it still runs. If it is gone and has sent nothing, release the nonce; else wait for the deadline.', key],
@@ -123,6 +135,15 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
     default:
       return of(['A nonce below the floor is not handed out again: somebody with the key has to send.', key], [mine])
   }
+}
+
+/** sending is a command that sends a signed transaction through the owner of the signer. */
+function sending({ status: s }: SignerView): string | undefined {
+  const chain = /^eip155:(\d+):/.exec(s.signer)?.[1]
+  if (!chain || !s.ownerUrl) return undefined
+  const url = `${s.ownerUrl.replace(/^ws/, 'http').replace(/\/ws$/, '')}/eth/${chain}`
+  const body = '{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":["SIGNED_TRANSACTION"]}'
+  return `curl -H 'Authorization: Bearer API_KEY' -H 'Content-Type: application/json' -d '${body}' ${url}`
 }
 
 /** stopped is what to do where the signer is refused because the store went back. */

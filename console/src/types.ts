@@ -1,4 +1,4 @@
-// What the admin API answers; cmd/gateway/openapi.yaml says what each member means.
+// What the admin API answers; internal/admin/openapi.yaml says what each member means.
 import type { ChainStatus, ListedNonce, SignerStatus } from 'noncegate'
 
 export interface Me {
@@ -122,6 +122,8 @@ export interface SignerPage {
 
 export interface SignerView {
   known: boolean
+  /** Whether the reader is told who holds nonces. */
+  holders?: boolean
   status: SignerStatus & { chain?: ChainStatus }
   holds?: ListedNonce[]
   last?: ListedNonce[]

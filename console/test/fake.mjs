@@ -155,6 +155,7 @@ export const usual = () => ({
 /** view is a signer whose nonce 6 blocks, and whose nonce 8 is an unknown hold of this attempt. */
 export const view = (signer, attempt = 1) => ({
   known: true,
+  holders: true,
   status: {
     signer,
     next: 9,

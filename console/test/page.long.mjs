@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { until } from '../../sdk/typescript/test/lab.mjs'
-import { account, browser, enter, fake, findings, iso, look, markup, pages, view } from './fake.mjs'
+import { account, browser, enter, fake, findings, iso, look, markup, pages, usual, view } from './fake.mjs'
 
 after(() => browser.close())
 
@@ -108,7 +108,7 @@ test('an act is looked at first, needs a reason, and takes back what was shown',
       'Release unknown holds',
       'job',
       {},
-      { kind: 'releaseUnknown', principal: 'relayer', olderThan: '1h' },
+      { kind: 'releaseUnknown', principal: 'relayer', olderThan: '0s' },
       { id: 'j2', count: 3 },
       'Job j2 began, with 3 holds.',
     ],
@@ -254,6 +254,58 @@ test('what the rights forbid is disabled with the reason, and an outage is no re
   await page.evaluate(() => (location.hash = '#/keys'))
   await page.getByText('The gateway refuses this page: the right read is missing').waitFor()
   await page.getByText('Not known: the store is away. It is asked again.').waitFor()
+})
+
+test('what is gone is told as long as the console is open, and who may see what', async (t) => {
+  const f = await fake(t)
+  const page = await enter(t, f, signer)
+  await page.getByText('This gateway asks for no names: you may look, and do every act.').waitFor()
+  await page.getByText('Nonce 6 blocks 2 later ones; it is RELEASED.').waitFor()
+  await page.getByText('holdernone is named').waitFor()
+  await page.getByText('Events are shown from').waitFor()
+  await page.getByRole('group', { name: 'Its nonces when this page was opened' }).getByText('CONSUMED, sent').waitFor()
+  await page.evaluate(() => (location.hash = '#/'))
+  await page.getByText('Nonce 6 blocks 2 later ones.').waitFor()
+
+  const { overview, signer: was } = f.say
+  const hash = `0x${'6d'.repeat(32)}`
+  f.say.overview = () => ({ ...overview(), findings: [] })
+  f.say.signer = (asked) => {
+    const v = was(asked)
+    delete v.status.chain.gap
+    v.last[1] = { nonce: 6, status: 'CONSUMED', chain: 'external', attempt: 1, txHash: hash, updatedAt: iso() }
+    return { ...v, holders: false }
+  }
+  await page.getByText(/gone at .* UTC: Nonce 6 blocks 2 later ones\./).waitFor()
+  assert.deepEqual(await findings(page), [])
+  await page.evaluate((hash) => (location.hash = hash), signer)
+  await page.getByText(/Nonce 6 blocks no more: closed at .* UTC\./).waitFor()
+  await page.getByText(`It is CONSUMED by transaction ${hash} (external), attempt 1.`).waitFor()
+  await page.getByRole('button', { name: /^nonce 6,/ }).click()
+  await page.getByText('holdernot shown: you have none of mark-any, repair and admin on this signer').waitFor()
+  await page.getByText('external: the chain used it with a transaction that was not sent through this gateway').waitFor()
+  assert.deepEqual(await findings(page), [])
+  f.say.signer = was // it blocks again
+  await page.getByText('Nonce 6 blocks 2 later ones; it is RELEASED.').waitFor()
+  assert.equal(await page.getByText('blocks no more').count(), 0)
+
+  // A nonce that the reader holds himself, for which he has to sign.
+  f.say.signer = (asked) => {
+    const v = was(asked)
+    v.status.chain.gap.status = 'HELD'
+    return { ...v, holds: [{ nonce: 6, status: 'HELD', attempt: 2, holder: 'ops', heldUntil: iso(290_000) }] }
+  }
+  await page.getByText(/Nonce 6 blocks 2 later ones; you hold it, and your hold ends in 4 min/).waitFor()
+  await page.getByText('http://a/eth/1').waitFor()
+  for (const [me, told] of [
+    [{ all: false, rights: [] }, 'You act as ops, by its rights.'],
+    [{ all: false, acts: false, principal: '', credential: 'admin' }, 'admin: it names nobody, so you may look only.'],
+    [{ console: 'read' }, 'ops: you may look only (--console read).'],
+  ]) {
+    f.say.me = { ...usual().me, ...me }
+    await page.reload()
+    await page.getByText(told).waitFor()
+  }
 })
 
 test('a session is of one tab: by a link, by a key, until it ends, also in the middle of a dialog', async (t) => {

@@ -66,6 +66,12 @@ func (s *Session) WithQuota(quota func() Quota) *Session {
 // in force now.
 func (s *Session) May(right Right, signer string) bool { return s == nil || s.may(right, signer) }
 
+// SeesHolders reports whether the client is told which other principals hold nonces of a signer. Clients with a right to
+// act on them are.
+func (s *Session) SeesHolders(signer string) bool {
+	return s.May(RightMarkAny, signer) || s.May(RightRepair, signer) || s.May(RightAdmin, signer)
+}
+
 // Ended returns why the credential is not good any more at now: nil while it is,
 // else ErrExpired or ErrRevoked.
 func (s *Session) Ended(now time.Time) error {

@@ -17,7 +17,7 @@ type Finding struct {
 	What     string `json:"what"`
 	Why      string `json:"why"` // it matters
 	Do       string `json:"do"`
-	Page     string `json:"page"` // of the console: signer, signers, engine, nodes, keys, settings
+	Page     string `json:"page"` // of the console: signer, signers, signers?filter=unknown, engine, nodes, keys, settings
 	Signer   string `json:"signer,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Shard    *int64 `json:"shard,omitempty"`
@@ -34,7 +34,7 @@ const (
 	look = "look"
 
 	mostFindings = 20        // of a kind
-	oldUnknown   = time.Hour // how long a hold is unknown before that is a finding
+	oldUnknown   = time.Hour // how long a signer has unknown holds before it is named
 	keyEnds      = 7 * 24 * time.Hour
 	lagBlocks    = 10
 )
@@ -177,29 +177,36 @@ func (a *Server) ofSigners(ctx context.Context) (list []Finding) {
 	}
 	for _, part := range []struct {
 		filter nonce.SignerFilter
-		of     func(*nonce.SignerFigures) (Finding, bool)
+		of     func([]nonce.SignerFigures) []Finding
 	}{
-		{nonce.TroubledSigners, ofTrouble}, {nonce.UnknownSigners, ofUnknown}, {nonce.GapSigners, ofReleased},
+		{nonce.TroubledSigners, each(ofTrouble)}, {nonce.UnknownSigners, a.looked.ofUnknown}, {nonce.GapSigners, each(ofReleased)},
 	} {
 		rows, err := a.cfg.Store.Signers(ctx, nonce.SignersQuery{Filter: part.filter, Limit: mostFindings})
 		if err != nil {
 			return append(list, unread("signers", err))
 		}
-		for i := range rows {
-			if f, is := part.of(&rows[i]); is {
-				f.Page, f.Signer = "signer", rows[i].Signer
-				list = append(list, f)
-			}
-		}
+		list = append(list, part.of(rows)...)
 	}
 	return list
 }
 
-func ofTrouble(f *nonce.SignerFigures) (Finding, bool) {
+// each makes findings of signers.
+func each(of func(*nonce.SignerFigures) Finding) func([]nonce.SignerFigures) []Finding {
+	return func(rows []nonce.SignerFigures) (list []Finding) {
+		for i := range rows {
+			f := of(&rows[i])
+			f.Page, f.Signer = "signer", rows[i].Signer
+			list = append(list, f)
+		}
+		return list
+	}
+}
+
+func ofTrouble(f *nonce.SignerFigures) Finding {
 	word := f.Watch.Kind.String()
 	found := Finding{
 		ID: word + "-" + f.Signer, Severity: fix, Why: "All later transactions of the signer wait behind it.",
-		Do: "Repair the nonce: replace its transaction, or give it back if nothing was sent.",
+		Do: "Look at the signer: what helps depends on the state of the nonce (its page, or gateway signer show).",
 	}
 	since := wire.Time(f.Watch.SinceTime()).String()
 	switch f.Watch.Kind {
@@ -211,25 +218,55 @@ func ofTrouble(f *nonce.SignerFigures) (Finding, bool) {
 		found.Severity = look
 		found.What = fmt.Sprintf("The transaction of nonce %d of %s is not mined since %s", f.Watch.Nonce, f.Signer, since)
 	}
-	return found, true
+	return found
 }
 
-func ofUnknown(f *nonce.SignerFigures) (Finding, bool) {
-	old := !f.OldestHold.IsZero() && time.Since(f.OldestHold) > oldUnknown
-	return Finding{
-		ID: "unknown-" + f.Signer, Severity: look,
-		What: fmt.Sprintf("%s has %d holds of which nobody has said whether they were used, one since %s",
-			f.Signer, f.Unknown, wire.Time(f.OldestHold)),
-		Why: "Their nonces are not handed out again, and what was not sent is a gap to be.",
-		Do:  "Find out whether they were sent: consume those that were, release the others.",
-	}, old
+// ofUnknown names the signers that have had unknown holds for long, and counts the others. The rows do not say when a
+// hold became unknown, and its deadline moves with each decision about it: so it counts from the first of the looks of
+// this node that have found the signer with such holds, without one between that has not.
+func (l *looked) ofUnknown(rows []nonce.SignerFigures) (list []Finding) {
+	now, since := time.Now(), make(map[string]time.Time, len(rows))
+	var signers, holds int64 // that are not named
+	for i := range rows {
+		f := &rows[i]
+		at, known := l.unknown[f.Signer]
+		if !known {
+			at = now
+		}
+		if since[f.Signer] = at; now.Sub(at) < oldUnknown {
+			signers, holds = signers+1, holds+f.Unknown
+			continue
+		}
+		list = append(list, Finding{
+			ID: "unknown-" + f.Signer, Severity: look, Page: "signer", Signer: f.Signer,
+			What: fmt.Sprintf("%s has %d unknown holds, which ended without a word whether their nonces were used, and had such holds at each "+
+				"look of this node since %s", f.Signer, f.Unknown, wire.Time(at)),
+			Why: "Their nonces are not handed out again, and what was not sent is a gap to be. When a hold became unknown is not stored: " +
+				"the time counts from the first look of this node, since its start, that found one.",
+			Do: "Find out whether they were sent: consume those that were, release the others.",
+		})
+	}
+	if l.unknown = since; signers > 0 {
+		few := ""
+		if len(rows) == mostFindings {
+			few = "at least "
+		}
+		list = append(list, Finding{
+			ID: "unknown-holds", Severity: look, Page: "signers?filter=unknown",
+			What: fmt.Sprintf("there are unknown holds, which ended without a word whether their nonces were used: %s%d, of %d signers",
+				few, holds, signers),
+			Why: "Each ends by itself when the chain uses its nonce, or after --unknown-ttl, unless no node of the chain can be asked.",
+			Do:  "Look again in some minutes. A signer that has some at each look of this node for an hour is named here.",
+		})
+	}
+	return list
 }
 
-func ofReleased(f *nonce.SignerFigures) (Finding, bool) {
+func ofReleased(f *nonce.SignerFigures) Finding {
 	return Finding{
 		ID: "released-" + f.Signer, Severity: look,
 		What: fmt.Sprintf("%s has %d released nonces below others, from %d on, that nobody takes", f.Signer, f.Released, f.LowestReleased),
 		Why:  "Transactions above them wait until a client allocates them and sends.",
 		Do:   "Have a client of the signer send, or send something with them.",
-	}, f.Released > 0
+	}
 }

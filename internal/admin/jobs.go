@@ -34,7 +34,7 @@ const (
 type JobOrder struct {
 	Kind      string     `json:"kind"`                // releaseUnknown or floors
 	Principal string     `json:"principal,omitempty"` // releaseUnknown: who holds them; "" where clients have no names
-	OlderThan string     `json:"olderThan,omitempty"` // releaseUnknown: for how long their use is unknown at least, such as 1h
+	OlderThan string     `json:"olderThan,omitempty"` // releaseUnknown: how long ago their signers were written last at least, such as 1h
 	Floors    []NewFloor `json:"floors,omitempty"`    // floors
 	Because
 }
@@ -209,7 +209,8 @@ func (a *Server) itemsOf(ctx context.Context, by caller, q JobOrder) (items []it
 			return nil, "", &badQuestion{why: "floors: are none of a releaseUnknown"}
 		}
 		items, err = a.unknownHolds(ctx, q.Principal, time.Now().Add(-olderThan))
-		return items, fmt.Sprintf("%d unknown holds of %q, which ended %v ago or earlier, are released", len(items), q.Principal, olderThan), err
+		return items, fmt.Sprintf("%d unknown holds of %q, of signers that were written last %v ago or earlier, are released",
+			len(items), q.Principal, olderThan), err
 	case raiseFloors:
 		if err := by.needs(access.RightAdmin); err != nil {
 			return nil, "", err
@@ -229,7 +230,7 @@ func (a *Server) itemsOf(ctx context.Context, by caller, q JobOrder) (items []it
 	return nil, "", &badQuestion{why: fmt.Sprintf("kind: %.40q must be %s or %s", q.Kind, releaseUnknown, raiseFloors)}
 }
 
-// unknownHolds are those of a principal that ended before a time, in the order of their signers.
+// unknownHolds are those of a principal, of signers that were written last before a time, in the order of the signers.
 func (a *Server) unknownHolds(ctx context.Context, principal string, before time.Time) (items []item, err error) {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
@@ -258,7 +259,7 @@ func (a *Server) unknownOf(ctx context.Context, signer, principal string, before
 				return items, err
 			}
 			for _, h := range page.Allocations {
-				// heldUntil of an unknown hold is when the gateway decides about it next.
+				// heldUntil of an unknown hold is when the gateway decides about it next, and updatedAt is its signer's: when it ended is not stored.
 				if h.Holder == principal && h.UpdatedAt != nil && time.Time(*h.UpdatedAt).Before(before) {
 					items = append(items, item{signer, h.Nonce, h.Attempt})
 				}

@@ -116,6 +116,7 @@ type looked struct {
 	is       Overview
 	refusals map[RefusalView]int64 // totals, by the names
 	counted  time.Time
+	unknown  map[string]time.Time // signers with unknown holds in the last look, and since which look; as many as findings name
 }
 
 func (a *Server) overview(ctx context.Context, _ None) (Overview, error) {

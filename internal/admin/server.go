@@ -65,6 +65,7 @@ type Config struct {
 	NoEngine  func() error
 	Redis     *redisdb.DB   // nil: without
 	Rehearsal time.Duration // of the engine
+	MaxHold   time.Duration // the longest hold that may be asked for
 	Nodes     func() []lease.Node
 	NodeInfos func([]lease.Node) []wire.NodeInfo
 

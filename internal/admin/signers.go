@@ -190,10 +190,11 @@ type SignerQuestion struct {
 // SignerView is a signer with its newest nonces. Its parts were read one after the other,
 // so what happens meanwhile may be in one and not in another.
 type SignerView struct {
-	Known  bool              `json:"known"` // something of it was handed out, or it has a floor
-	Status wire.StatusResult `json:"status"`
-	Holds  []wire.Allocation `json:"holds"` // from the lowest that still runs
-	Last   []wire.Allocation `json:"last"`  // the highest nonces, or those up to the one that was asked for, the highest first
+	Known   bool              `json:"known"`             // something of it was handed out, or it has a floor
+	Holders bool              `json:"holders,omitempty"` // the caller is told who holds nonces: it may do something about that
+	Status  wire.StatusResult `json:"status"`
+	Holds   []wire.Allocation `json:"holds"` // from the lowest that still runs
+	Last    []wire.Allocation `json:"last"`  // the highest nonces, or those up to the one that was asked for, the highest first
 }
 
 // ShowSigner reads the figures of the signer, and then of its allocations only what they say there is.
@@ -203,6 +204,8 @@ func (a *Server) showSigner(ctx context.Context, q SignerQuestion) (v SignerView
 	if err != nil {
 		return v, err
 	}
+	by, _ := callerOf(ctx)
+	v.Holders = by.session.SeesHolders(q.Signer)
 	most, highest := int64(limit), int64(math.MaxInt64)
 	if q.Nonce != "" {
 		if highest, err = strconv.ParseInt(q.Nonce, 10, 64); err != nil || highest < 0 {
@@ -424,7 +427,7 @@ type RepairOrder struct {
 	// Attempt is that of the nonce as the operator saw it, 0 of one that was never handed out; a later one is left
 	// alone. nil: any.
 	Attempt *int64 `json:"attempt,omitempty"`
-	HoldMs  int64  `json:"holdMs,omitempty"` // 0: the default
+	HoldMs  int64  `json:"holdMs,omitempty"` // 0: 5 minutes, for a person has to sign, or --max-hold where that is shorter
 	// ThenRelease gives it back at once, so that the next client that allocates has it: no node has a transaction of it.
 	ThenRelease bool `json:"thenRelease,omitempty"`
 	Because
@@ -436,6 +439,9 @@ func (o RepairOrder) about() (signer string, n int64, has bool) {
 	}
 	return o.Signer, *o.Nonce, o.Signer != ""
 }
+
+// repairHold is how long a repaired nonce is held for somebody who does not say.
+const repairHold = 5 * time.Minute
 
 // RepairedNonce is the nonce, which the caller holds unless Status is RELEASED or CONSUMED.
 type RepairedNonce struct {
@@ -460,7 +466,8 @@ func (a *Server) repairNonce(ctx context.Context, o RepairOrder) (RepairedNonce,
 					http.StatusConflict}
 			}
 		}
-		r, err := gateway.Repair(ctx, client.RepairRequest{Signer: o.Signer, Nonce: o.Nonce, Hold: time.Duration(o.HoldMs) * time.Millisecond})
+		hold := cmp.Or(time.Duration(o.HoldMs)*time.Millisecond, min(repairHold, a.cfg.MaxHold))
+		r, err := gateway.Repair(ctx, client.RepairRequest{Signer: o.Signer, Nonce: o.Nonce, Hold: hold})
 		if err != nil {
 			return is, err
 		}

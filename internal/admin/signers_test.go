@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"noncegate/nonce"
 	"noncegate/nonce/service"
@@ -22,6 +24,7 @@ func (s *figuresStore) Signers(_ context.Context, q nonce.SignersQuery) (out []n
 	wants := map[nonce.SignerFilter]func(f *nonce.SignerFigures) bool{
 		nonce.TroubledSigners: func(f *nonce.SignerFigures) bool { return f.Watch.Kind.Trouble() },
 		nonce.GapSigners:      func(f *nonce.SignerFigures) bool { return f.Watch.Kind == 0 && f.Released > 0 },
+		nonce.UnknownSigners:  func(f *nonce.SignerFigures) bool { return f.Unknown > 0 },
 	}[q.Filter]
 	for i := range s.signers {
 		if f := &s.signers[i]; f.Signer > q.After && wants(f) && len(out) < q.Limit {
@@ -97,4 +100,41 @@ func TestPagesOfGapsGoOnFromTheFirstPartToTheSecond(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A signer is named once each look of an hour has found it with unknown holds, whatever their deadlines are by then; the
+// others are counted in one finding.
+func TestUnknownHoldsAreNamedByHowLongThisNodeHasSeenThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signer := func(name string) nonce.SignerFigures {
+			return nonce.SignerFigures{Signer: name, Unknown: 2, OldestHold: time.Now().Add(30 * time.Second)} // decided about soon, as ever
+		}
+		store := &figuresStore{}
+		a := New(Config{Service: new(service.Service), Store: store})
+		for _, look := range []struct {
+			after   time.Duration
+			signers []string
+			want    string
+		}{
+			{0, nil, ""},
+			{time.Hour, []string{"a", "b"}, "unknown-holds: 4, of 2 signers"},
+			{59 * time.Minute, []string{"a"}, "unknown-holds: 2, of 1 signers"},
+			{time.Minute, []string{"a", "b"}, "unknown-a: a has 2 unknown holds, unknown-holds: 2, of 1 signers"}, // b had none between
+			{time.Hour, []string{"a", "b"}, "unknown-a: a has 2 unknown holds, unknown-b: b has 2 unknown holds"},
+		} {
+			time.Sleep(look.after)
+			store.signers = nil
+			for _, name := range look.signers {
+				store.signers = append(store.signers, signer(name))
+			}
+			var got []string
+			for _, f := range a.ofSigners(t.Context()) {
+				what, _, _ := strings.Cut(f.What[strings.LastIndex(f.What, ": ")+1:], ", which")
+				got = append(got, f.ID+": "+strings.TrimSpace(what))
+			}
+			if strings.Join(got, ", ") != look.want {
+				t.Errorf("after %v with %q: %q, want %q", look.after, look.signers, got, look.want)
+			}
+		}
+	})
 }

@@ -11,6 +11,7 @@ import { Windowed } from '../window.js'
 export function Jobs() {
   const feed = useFeed<{ jobs?: Job[] }>('jobs')
   const chosen = useSignal('')
+  const kept = feed.data.value?.jobs?.some((j) => j.id === chosen.value)
   return (
     <>
       <Title>Jobs</Title>
@@ -39,7 +40,12 @@ export function Jobs() {
           />
         )}
       </Wait>
-      {chosen.value && <Outcomes id={chosen.value} />}
+      {chosen.value &&
+        (kept ? (
+          <Outcomes id={chosen.value} />
+        ) : (
+          <p class="note">The node does not keep job {chosen.value} any more: it keeps the last 10. What it did is in the audit.</p>
+        ))}
     </>
   )
 }

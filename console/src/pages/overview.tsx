@@ -1,10 +1,12 @@
 import { signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { useFeed } from '../feed.js'
-import { ago, count, ms, plural, rate, span, until } from '../format.js'
+import { watcher } from '../closed.js'
+import { ago, count, ms, now, plural, rate, span, time, until } from '../format.js'
 import type { Finding, Nodes, Overview, Reach, Shards, Stage } from '../types.js'
 import { Card, Facts, Filled, SignerLink, Spark, Table, Title, Wait, Word, link } from '../ui.js'
 
+const none: Finding[] = []
 const kept = 60 // points of a line, one each look
 /** What was seen of the stages since this page was opened first. */
 const past = signal<{ at: string; stages: Map<string, Stage> }[]>([])
@@ -33,7 +35,7 @@ export function OverviewPage() {
       <Wait feed={feed}>
         {(o) => (
           <>
-            <Findings findings={o.findings ?? []} />
+            <Findings findings={o.findings ?? none} />
             <div class="cards">
               <Card title="Gateway">
                 <Facts
@@ -148,10 +150,17 @@ export function OverviewPage() {
   )
 }
 
+/** What was found while this page was open, and is not any more. */
+const gone = watcher<Finding>(5)
+
 const ended = (s: string): string => (/[.!?]$/.test(s) ? s : `${s}.`)
 
 /** What needs a person, the worst first. */
 function Findings({ findings }: { findings: Finding[] }) {
+  useEffect(() => {
+    const all = new Map(findings.map((f) => [f.id, f]))
+    if (!findings.some((f) => f.id.startsWith('unread-'))) gone.show('', all, now())
+  }, [findings])
   const sorted = [...findings].sort((a, b) => Number(b.severity === 'fix') - Number(a.severity === 'fix'))
   return (
     <section class={`findings ${sorted[0]?.severity ?? 'none'}`} aria-labelledby="needs">
@@ -164,10 +173,22 @@ function Findings({ findings }: { findings: Finding[] }) {
                 <strong>{ended(f.what)}</strong>
               </Word>{' '}
               {ended(f.why)} <em>{ended(f.do)}</em>{' '}
-              {f.signer ? <SignerLink signer={f.signer} /> : f.page ? <a href={link(f.page)}>{f.page}</a> : null}
+              {f.signer ? <SignerLink signer={f.signer} /> : f.page ? <a href={link(f.page)}>{f.page.split('?')[0]}</a> : null}
             </li>
           ))}
         </ul>
+      )}
+      {!!gone.gone.value.size && (
+        <>
+          <h3>No longer so</h3>
+          <ul>
+            {[...gone.gone.value.values()].reverse().map(({ what: f, at }) => (
+              <li key={f.id}>
+                <Word tone="good">gone at {time(at)}:</Word> {ended(f.what)} {f.signer && <SignerLink signer={f.signer} />}
+              </li>
+            ))}
+          </ul>
+        </>
       )}
     </section>
   )

@@ -3,13 +3,27 @@ import { useEffect, useRef } from 'preact/hooks'
 import { Gateway, type ListedNonce, type Missed, type NonceEvent } from 'noncegate'
 import { consume, floor, nonceOf, release, repair } from '../acts.js'
 import { me, post } from '../api.js'
+import { watcher, type Gone } from '../closed.js'
 import { query, seen, useFeed } from '../feed.js'
-import { ago, count, short, time, until } from '../format.js'
+import { ago, clockTime, count, now, short, time, until } from '../format.js'
 import { advice, stopped } from '../runbook.js'
 import type { SignerPage as Page, SignerView } from '../types.js'
 import { Acts, Card, Facts, Table, Title, Wait, Word, type Tone } from '../ui.js'
 
 const tones: Record<string, Tone> = { HELD: 'plain', UNKNOWN: 'look', RELEASED: 'look', CONSUMED: 'good', gap: 'fix' }
+/** What the words of a chain mean, where they do not say it themselves. */
+const meanings: Record<string, string> = {
+  sent: 'it was given to nodes, or its hash was recorded',
+  seen: 'a node has its transaction',
+  dropped: 'no node has its transaction any more',
+  mined: 'a block has used it',
+  final: 'a final block has used it',
+  external:
+    'the chain used it with a transaction that was not sent through this gateway: another program, or a person, has the key of the account',
+  used: 'the chain has used it; by which transaction is not seen yet',
+}
+/** What blocked signers while this page was open, and does not any more. */
+const closed = watcher<number>(20)
 const letters: Record<string, string> = { HELD: 'H', UNKNOWN: '?', RELEASED: 'R', CONSUMED: '✓' }
 
 export function SignerPage({ params }: { params: URLSearchParams }) {
@@ -18,6 +32,12 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
   const row = useFeed<Page>(query('signers', { prefix: signer, limit: 1 }), 4_000)
   const read = async () => (await feed.refresh(), feed.failure.value ? Promise.reject(feed.failure.value) : feed.data.value)
   const chosen = useSignal<number | undefined>(undefined)
+  const seenNow = feed.data.value
+  useEffect(() => {
+    const c = seenNow?.status.chain,
+      b = c?.gap ?? c?.dropped ?? c?.stuck
+    if (seenNow && !c?.partial) closed.show(`${signer} `, new Map(b ? [[`${signer} ${b.nonce}`, b.nonce]] : []), now())
+  }, [seenNow])
   return (
     <>
       <Title>
@@ -38,8 +58,12 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
           const here = row.data.value?.signers?.find((r) => r.signer === signer)
           const said = [...(here?.stopped ? [stopped(view, read)] : []), ...advice(view, read)]
           const pick = chosen.value ?? blocks?.nonce
+          const gone = [...closed.gone.value].filter(([name]) => name.startsWith(`${signer} `)).map(([, g]) => g)
           return (
             <>
+              {gone.map((g) => (
+                <Closed gone={g} view={view} />
+              ))}
               <section class={`findings ${said[0]!.tone === 'good' ? 'none' : said[0]!.tone}`} aria-labelledby="todo">
                 <h2 id="todo">What to do</h2>
                 {said.map((a) => (
@@ -55,6 +79,11 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
                           <li>{t}</li>
                         ))}
                       </ul>
+                    )}
+                    {a.command && (
+                      <code class="secret" tabIndex={0}>
+                        {a.command}
+                      </code>
                     )}
                     <Acts acts={a.acts} />
                   </div>
@@ -119,7 +148,7 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
                   <Nonces view={view} />
                 </Card>
                 <Card title="Events" wide>
-                  <Events signer={signer} changed={() => void feed.refresh()} />
+                  <Events signer={signer} changed={() => void feed.refresh()} first={view} />
                 </Card>
               </div>
             </>
@@ -214,11 +243,11 @@ function One({
             </Word>,
           ],
           ['attempt', count(n.attempt)],
-          ['holder', n.holder ?? 'not shown to you, or none'],
+          ['holder', n.holder ?? (view.holders ? 'none is named' : 'not shown: you have none of mark-any, repair and admin on this signer')],
           [n.status === 'UNKNOWN' ? 'decided about' : 'ends', n.heldUntil ? `${until(n.heldUntil)} (${time(n.heldUntil)})` : '–'],
-          ['chain', n.chain ?? '–'],
+          ['chain', n.chain ? `${n.chain}: ${meanings[n.chain] ?? ''}` : '–'],
           ['request', n.requestId ?? '–'],
-          ['changed', ago(n.updatedAt)],
+          [written(n), ago(n.updatedAt)],
           ['hashes', <Hashes of={n} />],
           ['reason', n.reason ?? '–'],
           ...(n.reissued
@@ -233,6 +262,39 @@ function One({
       />
       <Acts acts={[release(view, n, read), consume(view, n, read), nonce === blocks ? repair(view, n, read, false) : undefined]} />
     </div>
+  )
+}
+
+/** written is what the time of a nonce is about: what is open of a signer is written as one. */
+const written = (n: ListedNonce): string => (n.status === 'CONSUMED' ? 'written' : 'its signer was written')
+
+/** Closed says that a nonce does not block any more, and what became of it. */
+function Closed({ gone, view }: { gone: Gone<number>; view: SignerView }) {
+  const n = nonces(view, undefined).find((a) => a.nonce === gone.what)
+  const by = n?.txHash ? (
+    <>
+      {' '}
+      by transaction <code>{n.txHash}</code>
+    </>
+  ) : null
+  return (
+    <section class="findings none" role="status">
+      <Word tone="good">
+        <strong>
+          Nonce {gone.what} blocks no more: closed at {time(gone.at)}.
+        </strong>
+      </Word>{' '}
+      {n ? (
+        <>
+          It is {n.status}
+          {by}
+          {n.chain ? ` (${n.chain})` : ''}, attempt {n.attempt}
+          {n.holder ? `, of ${n.holder}` : ''}.
+        </>
+      ) : (
+        'It is not among the nonces that are listed here.'
+      )}
+    </section>
   )
 }
 
@@ -255,7 +317,7 @@ function Nonces({ view }: { view: SignerView }) {
   return (
     <Table
       label="Nonces"
-      columns={['#nonce', 'state', '#attempt', 'holder', 'request', 'ends', 'chain', 'hash or reason', 'changed']}
+      columns={['#nonce', 'state', '#attempt', 'holder', 'request', 'ends', 'chain', 'hash or reason', 'written']}
       rows={nonces(view, undefined)
         .reverse()
         .map((a) => [
@@ -274,7 +336,8 @@ function Nonces({ view }: { view: SignerView }) {
 }
 
 /** The events of the signer, as they happen, over the WebSocket of this page's gateway. */
-function Events({ signer, changed }: { signer: string; changed: () => void }) {
+function Events({ signer, changed, first }: { signer: string; changed: () => void; first: SignerView }) {
+  const before = useRef({ at: Date.now(), nonces: nonces(first, undefined).reverse().slice(0, 20) }).current
   const events = useSignal<(NonceEvent | Missed)[]>([]),
     state = useSignal('connecting …')
   useEffect(() => {
@@ -307,6 +370,10 @@ function Events({ signer, changed }: { signer: string; changed: () => void }) {
       <p role="status" aria-live="polite">
         <Word tone={state.value === 'live' ? 'good' : 'look'}>{state.value}</Word>
       </p>
+      <p>
+        Events are shown from {clockTime(before.at)} on, when this page was opened: the gateway keeps none. What was before is told by the
+        nonces, as they were then.
+      </p>
       <Table
         label="Events"
         columns={['at', 'event', '#nonce', '#attempt', 'hash or reason']}
@@ -316,6 +383,19 @@ function Events({ signer, changed }: { signer: string; changed: () => void }) {
             ? ['', <Word tone="look">events are missing here; the page was read anew</Word>, '', '', '']
             : [time(e.at), e.type, e.nonce, e.attempt, e.txHash ? <code title={e.txHash}>{short(e.txHash)}</code> : (e.reason ?? '–')],
         )}
+      />
+      {events.value.some((e) => e.type === 'external') && <p class="muted">external: {meanings['external']}.</p>}
+      <h3>Before: its last nonces</h3>
+      <Table
+        label="Its nonces when this page was opened"
+        columns={['written', 'state', '#nonce', '#attempt', 'hash or reason']}
+        rows={before.nonces.map((n) => [
+          n.status === 'CONSUMED' ? time(n.updatedAt) : '–',
+          [n.status, n.chain].filter(Boolean).join(', '),
+          n.nonce,
+          n.attempt,
+          n.txHash ? <code title={n.txHash}>{short(n.txHash)}</code> : (n.reason ?? '–'),
+        ])}
       />
     </>
   )

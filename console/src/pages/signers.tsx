@@ -8,12 +8,12 @@ import { Field, SignerLink, Title, Wait, Word, link, type Tone } from '../ui.js'
 import { Windowed } from '../window.js'
 
 const filters: [string, string][] = [
-  ['all', 'all, by name'],
+  ['all', 'by name'],
   ['gap', 'a nonce blocks others'],
   ['unknown', 'holds whose use is unknown'],
   ['overdue', 'holds that are over, and not ended'],
   ['repeated', 'a nonce that comes back again and again'],
-  ['stopped', 'stopped: they need a floor'],
+  ['stopped', 'nothing is handed out: they need a floor'],
 ]
 const pageSize = 500
 const most = 100_000
@@ -116,7 +116,7 @@ export function Signers({ params }: { params: URLSearchParams }) {
             >
               {filters.map(([f, what]) => (
                 <option value={f}>
-                  {f}: {what}
+                  {`${what} (${f})`}
                 </option>
               ))}
             </select>
