@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,25 +18,15 @@ import (
 // contest is what a command does that measures two sides in alternation.
 type contest struct {
 	title    string
-	files    *reportFlags
+	files    *ReportFlags
 	criteria report.Criteria // of each run
 	sides    [2]string
 	rounds   int
-	andBack  bool            // every second round begins with the second side
-	signers  traffic.Signers // of the first run; each run has further ones
-	measure  func(side int, signers traffic.Signers) (*result.Run, error)
-	ratios   []wantedRatio
+	andBack  bool         // every second round begins with the second side
+	load     traffic.Load // of the first run; each run has further signers
+	measure  func(side int, load traffic.Load) (*result.Run, error)
+	ratios   []result.Ratio // of the second side over the first
 }
-
-// wantedRatio is a figure of the second side over that of the first, and what its median must be.
-type wantedRatio struct {
-	result.Ratio
-	figure func(*result.Run) float64
-}
-
-func perSecondOf(r *result.Run) float64 { return r.PerSecond }
-func p50Of(r *result.Run) float64       { return r.LatencyMs.P50 }
-func p99Of(r *result.Run) float64       { return r.LatencyMs.P99 }
 
 // contest makes all runs until one is cut short, judges them, reports them, and says how that ends the program. Without any run there is
 // nothing to say but what cut it short.
@@ -51,11 +38,11 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	var sides [2][]*result.Run // those that say something
 	var err error
 	for round, side := range result.Alternate(c.rounds, len(c.sides), c.andBack) {
-		signers := c.signers
-		signers.Base += int64(len(both.Runs)) * int64(signers.Count)
+		load := c.load
+		load.Signers.Base += int64(len(both.Runs)) * int64(load.Signers.Count)
 		name := fmt.Sprintf("%s, round %d", c.sides[side], round+1)
 		var run *result.Run
-		if run, err = c.measure(side, signers); run != nil {
+		if run, err = c.measure(side, load); run != nil {
 			run.Name = name
 			report.Judge(run, c.criteria)
 			both.Runs = append(both.Runs, run)
@@ -73,7 +60,8 @@ func (p *program) contest(ctx context.Context, c contest) error {
 		return interruptedOr(ctx, err)
 	}
 	for _, r := range c.ratios {
-		r.judge(both, sides, ctx.Err() != nil)
+		r.Compare(sides[1], sides[0], true)
+		judgeRatio(both, r, ctx.Err() != nil)
 	}
 	judgeContest(both, ctx.Err() != nil)
 	err = errors.Join(err, p.write(c.files, both, report.OfComparison(both)))
@@ -83,14 +71,13 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	return interruptedOr(ctx, err)
 }
 
-// judge adds the ratio and, where there is a bound, the verdict on it. There must be a round that says something, unless the contest was
+// judgeRatio adds a ratio and, where there is a bound, the verdict on it. There must be a round that says something, unless the contest was
 // interrupted.
-func (w wantedRatio) judge(both *result.Comparison, sides [2][]*result.Run, interrupted bool) {
-	w.Compare(w.figure, sides[1], sides[0], true)
-	both.Ratios = append(both.Ratios, w.Ratio)
-	v := result.Verdict{Name: w.Name + ", median of the rounds", Want: w.Bound(report.Fixed), Got: w.Void, Passed: w.Kept()}
-	if len(w.Rounds) > 0 {
-		v.Got = w.Span(report.Fixed)
+func judgeRatio(both *result.Comparison, r result.Ratio, interrupted bool) {
+	both.Ratios = append(both.Ratios, r)
+	v := result.Verdict{Name: r.Name + ", median of the rounds", Want: r.Bound(report.Fixed), Got: r.Void, Passed: r.Kept()}
+	if len(r.Rounds) > 0 {
+		v.Got = r.Span(report.Fixed)
 	} else if interrupted {
 		v.Passed, v.Unknown = true, true
 	}
@@ -119,212 +106,149 @@ func judgeContest(c *result.Comparison, interrupted bool) {
 	}
 }
 
-// commandRule is how a command of a gateway is written.
-const commandRule = `Its words are separated by spaces; what stands between two ' or two " is taken as it is.` +
-	` No shell runs it, so it must be the gateway itself.`
-
 // compareCmd measures two gateways, one after the other, in alternation.
 type compareCmd struct {
-	A string `name:"a" group:"target" required:"" placeholder:"COMMAND" help:"Command of the first gateway. ${command_rule}"`
-	B string `name:"b" group:"target" required:"" placeholder:"COMMAND" help:"Command of the second gateway. Both must serve what --url names."`
-	loadFlags
-	Rounds int `group:"time" default:"5" help:"How often both are measured, each time on signers that nobody had before. Every second round begins with B."`
-	processFlags
-	reportFlags
-	lostFlags
-	MinRatio    float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged requests a second, B over A, the median of the rounds. 0: not judged."`
-	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99 latencies, B over A, the median of the rounds. 0: not judged."`
+	A            process.Command `group:"target" required:"" placeholder:"COMMAND" help:"Command of the first gateway. ${command}"`
+	B            process.Command `group:"target" required:"" placeholder:"COMMAND" help:"That of the second. Both must serve what --url names."`
+	LoadFlags    `group:"load"`
+	Rounds       int `group:"time" default:"5" help:"How often both are measured, ${fresh}. Every second round begins with B."`
+	ProcessFlags `group:"time"`
+	ReportFlags  `group:"report"`
+	LostFlags    `group:"criteria"`
+	MinRatio     float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged requests a second, B over A, ${median}. 0: not judged."`
+	MaxP99Ratio  float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99, B over A, ${median}. 0: not judged."`
+}
+
+// Validate is called by the parser.
+func (c *compareCmd) Validate() error {
+	negative := rule{c.MinRatio < 0 || c.MaxP99Ratio < 0, "--min-ratio and --max-p99-ratio must not be negative"}
+	return first(roundsRule(c.Rounds), negative)
 }
 
 func (c *compareCmd) Run(ctx context.Context, p *program) error {
-	load, err := c.load()
-	criteria, wrong := c.lostFlags.criteria()
-	a, wrongA := newChild("--a", "A", c.A, c.URL...)
-	b, wrongB := newChild("--b", "B", c.B, c.URL...)
-	if err := cmp.Or(err, wrongA, wrongB, wrong, c.reportFlags.validate(), c.processFlags.validate(), usage(
-		roundsRule(c.Rounds),
-		rule{c.MinRatio < 0 || c.MaxP99Ratio < 0, "--min-ratio and --max-p99-ratio must not be negative"},
-	)); err != nil {
-		return err
-	}
-	for _, url := range c.URL {
-		a.ready, b.ready = append(a.ready, process.Handshakes(url)), append(b.ready, process.Handshakes(url))
+	sides := []*process.Server{{Name: "A", Command: c.A}, {Name: "B", Command: c.B}}
+	for _, side := range sides {
+		side.URLs, side.Ready = c.URLs, c.URLs
 	}
 	return p.contest(ctx, contest{
-		title: "A: " + c.A + "; B: " + c.B, files: &c.reportFlags, criteria: criteria,
-		sides: [2]string{"A", "B"}, rounds: c.Rounds, andBack: true, signers: load.Signers,
-		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
-			load.Signers = signers
-			return c.measure(ctx, p, []*child{a, b}[side], load)
+		title: fmt.Sprintf("A: %s; B: %s", c.A, c.B), files: &c.ReportFlags, criteria: c.criteria(),
+		sides: [2]string{"A", "B"}, rounds: c.Rounds, andBack: true, load: c.Load,
+		measure: func(side int, load traffic.Load) (*result.Run, error) {
+			return c.measure(ctx, p, sides[side], load)
 		},
-		ratios: []wantedRatio{
-			{result.Ratio{Name: "acknowledged a second, B over A", AtLeast: c.MinRatio}, perSecondOf},
-			{result.Ratio{Name: "p99, B over A", AtMost: c.MaxP99Ratio}, p99Of},
+		ratios: []result.Ratio{
+			{Name: "acknowledged a second, B over A", Figure: result.PerSecond, AtLeast: c.MinRatio},
+			{Name: "p99, B over A", Figure: result.P99, AtMost: c.MaxP99Ratio},
 		},
 	})
 }
 
 // measure starts one side, loads it, and ends it. Where another server answers at its address the error is process.ErrTaken.
-func (c *compareCmd) measure(ctx context.Context, p *program, side *child, load traffic.Load) (run *result.Run, err error) {
+func (c *compareCmd) measure(ctx context.Context, p *program, side *process.Server, load traffic.Load) (run *result.Run, err error) {
 	dir, err := os.MkdirTemp("", "loadtest")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := process.Vacant(ctx, load.URLs...); err != nil {
+	if err := side.Vacant(ctx); err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
-	defer func() { err = errors.Join(err, side.end(ctx, c.StopTimeout)) }()
-	if err := side.start(ctx, p, dir); err != nil {
+	defer func() { err = errors.Join(err, c.stop(ctx, side)) }()
+	if err := p.start(ctx, side, dir); err != nil {
 		return nil, err
 	}
-	return p.loaded(ctx, c.pages(load.URLs, load.Access), load)
+	return p.loaded(ctx, &c.ReportFlags, load)
 }
 
-// processFlags say how gateways that a command starts are treated.
-type processFlags struct {
-	StopTimeout time.Duration `group:"time" default:"30s" help:"How long a gateway may take to end once it is asked to; then it is killed."`
+// ProcessFlags say how gateways that a command starts are treated.
+type ProcessFlags struct {
+	StopTimeout time.Duration `default:"30s" help:"How long a gateway may take to end once it is asked to; then it is killed."`
 }
 
-func (f *processFlags) validate() error {
-	return usage(rule{f.StopTimeout <= 0, "--stop-timeout must be above 0"})
+// Validate is called by the parser.
+func (f *ProcessFlags) Validate() error {
+	return first(rule{f.StopTimeout <= 0, "--stop-timeout must be above 0"})
 }
 
-// startTimeout is how long a gateway may take until it is ready.
-const startTimeout = time.Minute
-
-// child is a gateway that a command starts, maybe several times.
-type child struct {
-	name    string
-	command []string
-	served  []string // URLs that nobody may answer at before it is started
-	ready   []func(context.Context) error
-	running *process.Process // nil: it does not run
-}
-
-// newChild makes the child of a command line that a flag has. An error is a usageError.
-func newChild(flag, name, line string, served ...string) (*child, error) {
-	words, err := process.Split(line)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
-	}
-	return &child{name: name, command: words, served: served}, nil
-}
-
-// start starts a gateway, its output in a folder, and waits until it is ready. It is to be ended also when it is not.
-func (c *child) start(ctx context.Context, p *program, dir string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if c.running, err = process.Start(c.command, filepath.Join(dir, fmt.Sprintf("%p.log", c))); err == nil {
-		p.say("%s runs as process %d", c.name, c.running.Pid())
-		for _, ready := range c.ready {
-			err = cmp.Or(err, c.running.WaitReady(ctx, ready))
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", c.name, err)
+// start starts a gateway. It is to be stopped also when it is not ready.
+func (p *program) start(ctx context.Context, s *process.Server, dir string) error {
+	err := s.Start(ctx, dir)
+	if err == nil {
+		p.say("%s runs as process %d", s.Name, s.Pid())
 	}
 	return err
 }
 
-// end ends the gateway if it runs. That it had to be killed is an error, but not when ctx has ended.
-func (c *child) end(ctx context.Context, grace time.Duration) error {
-	if c == nil || c.running == nil {
-		return nil
-	}
-	err := c.running.Stop(grace)
-	c.running = nil
-	if err == nil || ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", c.name, err)
-}
-
-// slowCmd shows what slow clients do to the others.
-type slowCmd struct {
-	targetFlags
-	Connections int               `group:"load" default:"1000" help:"Clients, the slow ones among them."`
-	SlowShare   float64           `group:"load" default:"0.2" help:"Share of the clients that misbehaves, above 0 and below 1."`
-	Behaviour   traffic.Behaviour `group:"load" default:"stop" enum:"stop,trickle" help:"What they do once the measured time begins, subscribed to all events and sending: stop (they read nothing any more) or trickle (a few bytes a second)."`
-	Rate        float64           `group:"load" default:"1000" help:"Requests a second over all clients, latency counted from when each was due. The share of the slow ones is sent only when they misbehave."`
-	Subscribers int               `group:"load" default:"0" help:"Further healthy connections that receive the events of all signers, and must not miss any for the slow ones."`
-	signerFlags
-	Rounds   int           `group:"time" default:"3" help:"How often both are measured, first without slow clients and then with them, each time on signers that nobody had before."`
-	Warmup   time.Duration `group:"time" default:"2s" help:"Time before measuring, in each run."`
-	Duration time.Duration `group:"time" default:"30s" help:"Time measured, in each run."`
-	reportFlags
-	lostFlags
-	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"1.2" help:"Largest ratio of the healthy clients' p99 with slow ones over that without, the median of the rounds."`
-}
-
-// The two sides of a slow drill. In both the slow clients are connected, so that the gateway has the same connections; without, they keep
-// still.
-const (
-	without = "without slow clients"
-	with    = "with slow clients"
-)
-
-func (c *slowCmd) Run(ctx context.Context, p *program) error {
-	load, slow, err := c.loads()
-	criteria, wrong := c.criteria()
-	if err := cmp.Or(err, wrong, c.reportFlags.validate()); err != nil {
+// stop stops a gateway. That it had to be killed is an error, but not when ctx has ended.
+func (f *ProcessFlags) stop(ctx context.Context, s *process.Server) error {
+	if err := s.Stop(f.StopTimeout); ctx.Err() == nil {
 		return err
 	}
-	return p.contest(ctx, contest{
-		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, slow.Clients, c.Behaviour),
-		files: &c.reportFlags, criteria: criteria, sides: [2]string{without, with}, rounds: c.Rounds, signers: load.Signers,
-		measure: func(side int, signers traffic.Signers) (*result.Run, error) {
-			load.Signers, slow.Signers = signers, signers
-			return c.measure(ctx, p, load, slow, side == 1)
-		},
-		ratios: []wantedRatio{
-			{result.Ratio{Name: "healthy p50, with slow clients over without"}, p50Of},
-			{result.Ratio{Name: "healthy p99, with slow clients over without", AtMost: c.MaxP99Ratio}, p99Of},
-		},
-	})
+	return nil
 }
 
-// loads are the healthy clients and the slow ones. An error is a usageError.
-func (c *slowCmd) loads() (traffic.Load, traffic.Slow, error) {
-	clients := int(math.Round(c.SlowShare * float64(c.Connections)))
-	share := float64(clients) / float64(max(c.Connections, 1))
-	in, err := c.access()
-	load := traffic.Load{
-		URLs: c.URL, Access: in, Connections: c.Connections - clients, Inflight: 1, Rate: c.Rate * (1 - share), Signers: c.signers(),
+// slowCmd shows what slow clients do to the others. In both of its sides the slow clients are connected, so that the gateway has the same
+// connections; without, they keep still.
+type slowCmd struct {
+	URLs        []string          `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"${url}"`
+	Access      traffic.Access    `embed:"" group:"target"`
+	Connections int               `group:"load" default:"1000" help:"Clients, the slow ones among them."`
+	SlowShare   float64           `group:"load" default:"0.2" help:"Share of the clients that misbehaves, above 0 and below 1."`
+	Behaviour   traffic.Behaviour `group:"load" default:"stop" enum:"stop,trickle" help:"${behaviour}"`
+	Rate        float64           `group:"load" default:"1000" help:"${slow_rate}"`
+	Subscribers int               `group:"load" default:"0" help:"${witnesses}"`
+	Signers     traffic.Signers   `embed:"" group:"load"`
+	Rounds      int               `group:"time" default:"3" help:"How often both are measured, first without slow clients, ${fresh}."`
+	Warmup      time.Duration     `group:"time" default:"2s" help:"Time before measuring, in each run."`
+	Duration    time.Duration     `group:"time" default:"30s" help:"Time measured, in each run."`
+	ReportFlags `group:"report"`
+	LostFlags   `group:"criteria"`
+	MaxP99Ratio float64 `name:"max-p99-ratio" group:"criteria" default:"1.2" help:"${slow_ratio}"`
+}
+
+// load is that of all clients.
+func (c *slowCmd) load() traffic.Load {
+	return traffic.Load{
+		URLs: c.URLs, Access: c.Access, Connections: c.Connections, Inflight: 1, Rate: c.Rate, Signers: c.Signers,
 		Subscribers: c.Subscribers, Warmup: c.Warmup, Duration: c.Duration,
-	}
-	slow := traffic.Slow{URLs: c.URL, Access: in, Clients: clients, Behaviour: c.Behaviour, Rate: c.Rate * share, Signers: c.signers()}
-	return load, slow, cmp.Or(err, c.signerFlags.validate(), usage(
-		addresses("url", "ws://127.0.0.1:8080/ws", c.URL...),
+	}.Beside(c.SlowShare, c.Behaviour)
+}
+
+// Validate is called by the parser.
+func (c *slowCmd) Validate() error {
+	load := c.load()
+	return first(
+		targetsRule(c.URLs),
 		rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
 		connectionsRule(c.Connections),
-		rule{clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
+		rule{load.Slow.Clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
 		rule{!(c.Rate > 0 && c.Rate <= 1e9), "--rate must be above 0 and at most 1e+09: a closed loop hides what slow clients cause"},
-		between("subscribers", c.Subscribers, 0, traffic.MaxConnections),
+		subscribersRule(c.Subscribers),
+		signersRule(c.Signers),
 		roundsRule(c.Rounds),
 		rule{c.Warmup < 0 || c.Duration <= 0, "--warmup must not be negative, and --duration must be above 0"},
 		rule{c.MaxP99Ratio <= 0, "--max-p99-ratio must be above 0"},
-	))
+	)
 }
 
-// measure makes the healthy load beside slow clients, which misbehave from the begin of the measured time or keep still.
-func (c *slowCmd) measure(ctx context.Context, p *program, load traffic.Load, slow traffic.Slow, misbehave bool) (*result.Run, error) {
-	group, err := slow.Start(ctx)
-	if err != nil {
-		return nil, advised(err)
-	}
-	defer group.Stop()
-	if misbehave {
-		load.BeginMeasure = group.Misbehave
-	}
-	run, err := p.loaded(ctx, c.pages(c.URL, load.Access), load)
-	counts := group.Stop()
-	if run == nil {
-		return nil, advised(err)
-	}
-	run.Command = "slow"
-	if misbehave {
-		run.Slow = &counts
-	}
-	return run, err
+func (c *slowCmd) Run(ctx context.Context, p *program) error {
+	load := c.load()
+	return p.contest(ctx, contest{
+		title: fmt.Sprintf("%d healthy clients without and with %d slow ones (%s)", load.Connections, load.Slow.Clients, c.Behaviour),
+		files: &c.ReportFlags, criteria: c.criteria(), sides: [2]string{"without slow clients", "with slow clients"}, rounds: c.Rounds,
+		load: load,
+		measure: func(side int, load traffic.Load) (*result.Run, error) {
+			load.Slow.Misbehave = side == 1
+			run, err := p.loaded(ctx, &c.ReportFlags, load)
+			if run == nil {
+				return nil, advised(err)
+			}
+			run.Command = "slow"
+			return run, err
+		},
+		ratios: []result.Ratio{
+			{Name: "healthy p50, with slow clients over without", Figure: result.P50},
+			{Name: "healthy p99, with slow clients over without", Figure: result.P99, AtMost: c.MaxP99Ratio},
+		},
+	})
 }

@@ -38,15 +38,16 @@ func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 			p := &program{stdout: &out, stderr: &out}
 			runs, bases, order := 0, map[int64]bool{}, ""
 			err := p.contest(t.Context(), contest{
-				title: "A and B", files: new(reportFlags), sides: [2]string{"A", "B"}, rounds: 3, andBack: true, signers: traffic.Signers{Count: 10},
-				measure: func(side int, signers traffic.Signers) (*result.Run, error) {
+				title: "A and B", files: new(ReportFlags), sides: [2]string{"A", "B"}, rounds: 3, andBack: true,
+				load: traffic.Load{Signers: traffic.Signers{Count: 10}},
+				measure: func(side int, load traffic.Load) (*result.Run, error) {
 					if runs++; test.stopsAfter > 0 && runs > test.stopsAfter {
 						return nil, context.DeadlineExceeded
 					}
-					bases[signers.Base], order = true, order+string(rune('A'+side))
+					bases[load.Signers.Base], order = true, order+string(rune('A'+side))
 					return run([]float64{100, test.b[(runs-1)/2]}[side]), nil
 				},
-				ratios: []wantedRatio{{result.Ratio{Name: "B over A", AtLeast: test.atLeast, AtMost: test.atMost}, perSecondOf}},
+				ratios: []result.Ratio{{Name: "B over A", Figure: result.PerSecond, AtLeast: test.atLeast, AtMost: test.atMost}},
 			})
 			if code := p.exit(err); code != test.code || !strings.Contains(out.String(), "\n"+test.want) {
 				t.Errorf("exit %d, %v: %s", code, err, out.String())

@@ -67,7 +67,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 		kong.Exit(func(int) { helped = true }), // only --help exits
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Groups(groups),
-		kong.Vars{"command_rule": commandRule},
+		kong.Vars(texts),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(p),
 	)

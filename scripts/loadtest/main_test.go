@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/scripts/loadtest/result"
+	"noncegate/scripts/loadtest/traffic"
 	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
 	"noncegate/test/lab/guarded"
@@ -176,7 +177,7 @@ func TestMetricsAreGuessedForThisMachinesDefaultPortOnly(t *testing.T) {
 		"ws://127.0.0.1:9000/ws":       "",
 		"ws://gateway.example:8080/ws": "",
 	} {
-		if got := strings.Join((&reportFlags{}).metrics([]string{target}), " "); got != want {
+		if got := strings.Join((&ReportFlags{}).pages([]string{target}, traffic.Access{}).URLs, " "); got != want {
 			t.Errorf("%s: %q, want %q", target, got, want)
 		}
 	}

@@ -19,7 +19,7 @@ var (
 
 // TestEachFlagThatAScriptPassesIsOneOfTheProgram: the scripts are not run here.
 func TestEachFlagThatAScriptPassesIsOneOfTheProgram(t *testing.T) {
-	parser, err := kong.New(new(commands), kong.Vars{"command_rule": commandRule})
+	parser, err := kong.New(new(commands), kong.Vars(texts))
 	expect.Must(t, err)
 	files, err := filepath.Glob("*.ps1")
 	if err != nil || len(files) != 5 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,21 +15,37 @@ import (
 
 // restartCmd restarts gateways one after the other under a load of clients that reconnect and retry by request id.
 type restartCmd struct {
-	Gateway []string `group:"target" required:"" sep:"none" placeholder:"URL=COMMAND" help:"Address of a gateway and the command that serves it; repeat it for several. ${command_rule}"`
-	Ready   []string `group:"target" sep:"none" placeholder:"URL" help:"Address that answers 200 once a gateway is ready, such as http://127.0.0.1:8081/readyz; one for each --gateway, in the same order. Default: a gateway is ready when a WebSocket handshake succeeds."`
-	accessFlags
-	Connections int     `group:"load" default:"100" help:"Clients."`
-	Rate        float64 `group:"load" default:"200" help:"Submissions a second over all clients, each an allocation and its mark, latency counted from when each was due."`
-	signerFlags
-	Before time.Duration `group:"time" default:"10s" help:"Time under load before the first restart, to compare with."`
-	After  time.Duration `group:"time" default:"10s" help:"Time under load after each restart."`
-	Rounds int           `group:"time" default:"1" help:"How often each gateway is restarted."`
-	processFlags
-	reportFlags
-	failedFlags
+	Gateway      []servedBy      `group:"target" required:"" sep:"none" placeholder:"URL=COMMAND" help:"${gateway} ${command}"`
+	Ready        []string        `group:"target" sep:"none" placeholder:"URL" help:"${ready}"`
+	Access       traffic.Access  `embed:"" group:"target"`
+	Connections  int             `group:"load" default:"100" help:"Clients."`
+	Rate         float64         `group:"load" default:"200" help:"${submissions}"`
+	Signers      traffic.Signers `embed:"" group:"load"`
+	Before       time.Duration   `group:"time" default:"10s" help:"Time under load before the first restart, to compare with."`
+	After        time.Duration   `group:"time" default:"10s" help:"Time under load after each restart."`
+	Rounds       int             `group:"time" default:"1" help:"How often each gateway is restarted."`
+	ProcessFlags `group:"time"`
+	ReportFlags  `group:"report"`
+	FailedFlags  `group:"criteria"`
 
-	nodes    []*child
+	nodes    []*process.Server
 	restarts []result.Restarted
+}
+
+// servedBy is the address of a gateway and the command that serves it.
+type servedBy struct {
+	url     string
+	command process.Command
+}
+
+// UnmarshalText reads URL=COMMAND.
+func (s *servedBy) UnmarshalText(text []byte) error {
+	url, line, ok := strings.Cut(string(text), "=")
+	if !ok {
+		return fmt.Errorf("%q is not like ws://127.0.0.1:8080/ws=COMMAND", text)
+	}
+	s.url = url
+	return s.command.UnmarshalText([]byte(line))
 }
 
 const (
@@ -43,52 +58,45 @@ const (
 	errorGrace = 2 * time.Second
 )
 
-func (c *restartCmd) Run(ctx context.Context, p *program) error {
-	urls, wrongGateway := c.gateways()
-	criteria, wrong := (&lostFlags{c.failedFlags, -1}).criteria()
-	in, err := c.access()
-	if err := cmp.Or(err, wrongGateway, wrong, c.signerFlags.validate(), c.reportFlags.validate(), c.processFlags.validate(), usage(
-		addresses("gateway", "ws://127.0.0.1:8080/ws", urls...),
+// Validate is called by the parser.
+func (c *restartCmd) Validate() error {
+	return first(
+		addresses("gateway", "ws://127.0.0.1:8080/ws", c.urls()...),
 		rule{len(c.Ready) != 0 && len(c.Ready) != len(c.Gateway), "--ready must be given once for each --gateway, or not at all"},
 		connectionsRule(c.Connections),
 		rule{!(c.Rate > 0 && c.Rate <= 1e6), "--rate must be above 0 and at most 1e+06 submissions a second"},
+		signersRule(c.Signers),
 		rule{c.Before <= 0 || c.After <= 0, "--before and --after must be above 0"},
 		roundsRule(c.Rounds),
-	)); err != nil {
-		return err
+	)
+}
+
+func (c *restartCmd) urls() (urls []string) {
+	for _, g := range c.Gateway {
+		urls = append(urls, g.url)
 	}
-	steady := traffic.Steady{
-		URLs: urls, Access: in, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + startTimeout + morePatience,
-		MaxWaiting: maxWaiting, Signers: c.signers(), Progress: p.progress,
+	return urls
+}
+
+func (c *restartCmd) Run(ctx context.Context, p *program) error {
+	for i, g := range c.Gateway {
+		n := &process.Server{Name: g.url, Command: g.command, URLs: []string{g.url}, Ready: []string{g.url}}
+		if len(c.Ready) > 0 {
+			n.URLs, n.Ready = append(n.URLs, c.Ready[i]), c.Ready[i:i+1]
+		}
+		c.nodes = append(c.nodes, n)
 	}
-	return p.single(ctx, &c.reportFlags, criteria, func() (*result.Run, []result.Verdict, error) {
-		run, err := c.drill(ctx, p, steady)
+	criteria := (&LostFlags{c.FailedFlags, -1}).criteria()
+	return p.single(ctx, &c.ReportFlags, criteria, func() (*result.Run, []result.Verdict, error) {
+		run, err := c.drill(ctx, p, traffic.Steady{
+			URLs: c.urls(), Access: c.Access, Clients: c.Connections, Rate: c.Rate, Patience: c.StopTimeout + process.StartTimeout + morePatience,
+			MaxWaiting: maxWaiting, Signers: c.Signers, Progress: p.progress,
+		})
 		if run == nil {
 			return nil, nil, err
 		}
 		return run, c.verdicts(run), err
 	})
-}
-
-// gateways reads the flags that name gateways. An error is a usageError.
-func (c *restartCmd) gateways() (urls []string, err error) {
-	for i, text := range c.Gateway {
-		url, line, ok := strings.Cut(text, "=")
-		if !ok {
-			return nil, usageError{fmt.Errorf("--gateway: %q is not like ws://127.0.0.1:8080/ws=COMMAND", text)}
-		}
-		n, err := newChild("--gateway", url, line, url)
-		if err != nil {
-			return nil, err
-		}
-		n.ready = append(n.ready, process.Handshakes(url))
-		if i < len(c.Ready) {
-			n.ready[0] = process.AnswersOK(c.Ready[i])
-			n.served = append(n.served, c.Ready[i])
-		}
-		c.nodes, urls = append(c.nodes, n), append(urls, url)
-	}
-	return urls, nil
 }
 
 // drill starts all gateways, makes the load, restarts them, and ends them.
@@ -100,15 +108,15 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 	defer os.RemoveAll(dir)
 	defer func() {
 		for _, n := range c.nodes {
-			err = errors.Join(err, n.end(ctx, c.StopTimeout))
+			err = errors.Join(err, c.stop(ctx, n))
 		}
 	}()
 	for _, n := range c.nodes {
 		// Only the first time: what one that was killed has left of itself may still be going when its successor starts.
-		if err := process.Vacant(ctx, n.served...); err != nil {
+		if err := n.Vacant(ctx); err != nil {
 			return nil, fmt.Errorf("--gateway: %w", err)
 		}
-		if err := n.start(ctx, p, dir); err != nil {
+		if err := p.start(ctx, n, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -155,14 +163,14 @@ func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyL
 	return err
 }
 
-func (c *restartCmd) restart(ctx context.Context, p *program, n *child, dir string, began time.Time) error {
+func (c *restartCmd) restart(ctx context.Context, p *program, n *process.Server, dir string, began time.Time) error {
 	asked := time.Now()
-	r := result.Restarted{Gateway: n.name, At: asked.Sub(began).Seconds()}
-	if err := n.end(ctx, c.StopTimeout); err != nil {
+	r := result.Restarted{Gateway: n.Name, At: asked.Sub(began).Seconds()}
+	if err := c.stop(ctx, n); err != nil {
 		r.Wrong = err.Error()
 	}
 	ended := time.Now()
-	err := n.start(ctx, p, dir)
+	err := p.start(ctx, n, dir)
 	r.EndSeconds, r.StartSeconds = ended.Sub(asked).Seconds(), time.Since(ended).Seconds()
 	if err == nil {
 		c.restarts = append(c.restarts, r)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"noncegate/client"
-	"noncegate/scripts/loadtest/observe"
 	"noncegate/scripts/loadtest/report"
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
@@ -24,37 +22,41 @@ import (
 
 // runCmd loads gateways once.
 type runCmd struct {
-	loadFlags
-	Verify bool `group:"load" help:"Check the answers about some of the signers, and afterwards what the gateway says of these: no nonce handed out twice, every one accounted for, marks kept. The signers must be unused (--signer-base)."`
-	reportFlags
-	lostFlags
-	MaxE2EP99   time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged."`
-	GrowthCheck bool          `group:"criteria" default:"true" negatable:"" help:"No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics."`
+	LoadFlags   `group:"load"`
+	Verify      bool `group:"load" help:"${verify}"`
+	ReportFlags `group:"report"`
+	LostFlags   `group:"criteria"`
+	MaxE2EP99   time.Duration `name:"max-e2e-p99" group:"criteria" default:"0s" help:"${max_e2e}"`
+	GrowthCheck bool          `group:"criteria" default:"true" negatable:"" help:"${growth}"`
+}
+
+// Validate is called by the parser.
+func (c *runCmd) Validate() error {
+	return first(rule{c.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"})
 }
 
 func (c *runCmd) Run(ctx context.Context, p *program) error {
-	load, err := c.load()
-	criteria, wrong := c.criteria()
+	load, criteria := c.Load, c.criteria()
 	criteria.MaxE2EP99, criteria.Growth = c.MaxE2EP99, c.GrowthCheck
-	if err := cmp.Or(err, wrong, c.reportFlags.validate(), usage(rule{c.MaxE2EP99 < 0, "--max-e2e-p99 must not be negative"})); err != nil {
-		return err
-	}
-	return p.single(ctx, &c.reportFlags, criteria, func() (*result.Run, []result.Verdict, error) {
+	return p.single(ctx, &c.ReportFlags, criteria, func() (run *result.Run, _ []result.Verdict, err error) {
 		if c.Verify {
-			if load.Verify, err = traffic.NewRecorder(ctx, c.URL, load.Access, load.Signers); err != nil {
+			if load.Verify, err = traffic.NewRecorder(ctx, c.URLs, load.Access, load.Signers); err != nil {
 				return nil, nil, advised(err)
 			}
 		}
-		run, err := p.loaded(ctx, c.pages(c.URL, load.Access), load)
-		if run != nil && err == nil && load.Verify != nil {
+		run, err = p.loaded(ctx, &c.ReportFlags, load)
+		if run != nil && err == nil && c.Verify {
 			run.Verify, err = load.Verify.Judge(ctx, run.Interrupted)
 		}
 		return run, nil, advised(err)
 	})
 }
 
-// single makes a run, which may come with an error and with verdicts of its own, judges it, reports it, and says how it ends the program.
-func (p *program) single(ctx context.Context, files *reportFlags, criteria report.Criteria, measure func() (*result.Run, []result.Verdict, error)) error {
+// measured makes a run, which may come with an error and with verdicts of its own.
+type measured func() (*result.Run, []result.Verdict, error)
+
+// single makes a run, judges it, reports it, and says how it ends the program.
+func (p *program) single(ctx context.Context, files *ReportFlags, criteria report.Criteria, measure measured) error {
 	if err := files.writable(); err != nil {
 		return err
 	}
@@ -85,15 +87,9 @@ func (p *program) progress(s result.Second) {
 }
 
 // loaded makes a load while the pages of its gateways are read. A result may come with an error.
-func (p *program) loaded(ctx context.Context, pages observe.Pages, load traffic.Load) (*result.Run, error) {
-	observer, begin := pages.Start(ctx), load.BeginMeasure
-	load.BeginMeasure = func() {
-		observer.Begin()
-		if begin != nil {
-			begin()
-		}
-	}
-	load.EndMeasure, load.Progress = func() { observer.End() }, p.progress
+func (p *program) loaded(ctx context.Context, f *ReportFlags, load traffic.Load) (*result.Run, error) {
+	observer := f.pages(load.URLs, load.Access).Start(ctx)
+	load.BeginMeasure, load.EndMeasure, load.Progress = observer.Begin, func() { observer.End() }, p.progress
 	run, err := load.Run(ctx)
 	nodes := observer.End() // the same once more; of a load that was not measured, why there is nothing
 	if run != nil {
@@ -104,7 +100,7 @@ func (p *program) loaded(ctx context.Context, pages observe.Pages, load traffic.
 
 // writable looks whether the files that the flags name can be written, so that a wrong path is told at once and not after an hour; what
 // they had stays until there is a result.
-func (f *reportFlags) writable() error {
+func (f *ReportFlags) writable() error {
 	for flag, path := range map[string]string{"--json": f.JSON, "--html": f.HTML} {
 		if path == "" || path == "-" {
 			continue
@@ -119,7 +115,7 @@ func (f *reportFlags) writable() error {
 }
 
 // write writes what was found, and its report in all forms that the flags ask for.
-func (p *program) write(f *reportFlags, found any, r report.Report) (err error) {
+func (p *program) write(f *ReportFlags, found any, r report.Report) (err error) {
 	switch f.JSON {
 	case "-":
 		err = writeJSON(p.stdout, found)

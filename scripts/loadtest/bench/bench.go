@@ -189,7 +189,11 @@ func (a *arena) measure(ctx context.Context, times int, side *side) (run *result
 	load := side.load
 	load.URLs = servers.urls()
 	load.Warmup, load.Duration = a.Warmup, time.Duration(times)*a.Duration
-	if run, err = side.drive(ctx, a, servers, load); err != nil {
+	drive := side.drive
+	if drive == nil {
+		drive = plain
+	}
+	if run, err = drive(ctx, a, servers, load); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, servers[0].proc.LogTail(logBytes))
 	}
 	return run, nil

@@ -25,12 +25,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEveryRowHasANameAndOneTargetAndASideIsTheSameInAllOfAScene(t *testing.T) {
 	names, sides := map[string]bool{}, map[string]string{}
 	for _, r := range rows {
-		if names[r.Name] || (r.AtLeast > 0) == (r.AtMost > 0) || r.over.drive == nil || r.figure.of == nil {
+		if names[r.Name] || (r.AtLeast > 0) == (r.AtMost > 0) || len(r.sides) == 0 || r.figure.Of == nil {
 			t.Errorf("%s: a second one, or at least %v, at most %v", r.Name, r.AtLeast, r.AtMost)
 		}
 		names[r.Name] = true
-		for _, s := range []side{r.over, r.under} {
-			key, is := r.Scene+" "+s.name, fmt.Sprint(r.times, r.once, s.server, s.nodes, s.full, s.load)
+		for _, s := range r.sides {
+			key, is := r.Scene+" "+s.title(), fmt.Sprint(r.times, r.once, s.server, s.nodes, s.full, s.load)
 			if was, found := sides[key]; found && was != is {
 				t.Errorf("%s: %s, and in another row %s", key, is, was)
 			}
@@ -91,10 +91,10 @@ func measured(over, under []float64) []*Scene {
 }
 
 // ratio is a row of what measured makes.
-var ratio = Row{Name: "r", What: "a ratio", Scene: "s", figure: p99, AtMost: 2, over: side{name: "over"}, under: side{name: "under"}}
+var ratio = Row{Name: "r", What: "a ratio", Scene: "s", figure: p99, AtMost: 2, sides: []side{{name: "over"}, {name: "under"}}}
 
 func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
-	alone := Row{Name: "a", What: "memory", Scene: "s", figure: perConnection, AtLeast: 2048, over: side{name: "over"}}
+	alone := Row{Name: "a", What: "memory", Scene: "s", figure: perConnection, AtLeast: 2048, sides: []side{{name: "over"}}}
 	for _, test := range []struct {
 		row         Row
 		over, under []float64
@@ -180,8 +180,9 @@ func TestLongEverySceneIsMeasured(t *testing.T) {
 	t.Cleanup(func() { rows, fullSigners = usual, signers })
 	fullSigners, rows = 1000, slices.Clone(rows)
 	for i := range rows {
-		for _, s := range []*side{&rows[i].over, &rows[i].under} {
-			l := &s.load
+		rows[i].sides = slices.Clone(rows[i].sides)
+		for j := range rows[i].sides {
+			l := &rows[i].sides[j].load
 			l.Connections, l.Inflight, l.Rate, l.Signers.Count = 10, 2, min(l.Rate, 100), min(l.Signers.Count, 100)
 		}
 	}

@@ -86,7 +86,7 @@ func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Ru
 
 // resident is a gateway's memory in bytes, as it says.
 func (s *server) resident(ctx context.Context) (float64, error) {
-	is, err := observe.Read(ctx, s.admin+"/metrics")
+	is, err := observe.Pages{}.Read(ctx, s.admin+"/metrics")
 	bytes := is["process_resident_memory_bytes"]
 	if err == nil && bytes == 0 {
 		err = errors.New("the gateway does not tell its resident memory on this system")
@@ -105,23 +105,11 @@ const (
 // nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom alone the run tells, are as many in both.
 func slow(misbehave bool) drive {
 	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (*result.Run, error) {
-		bad := traffic.Slow{
-			URLs: l.URLs, Clients: int(slowShare * float64(l.Connections)), Behaviour: traffic.StopReading,
-			Rate: slowShare * l.Rate, Signers: l.Signers,
-		}
-		group, err := bad.Start(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer group.Stop()
-		l.Connections -= bad.Clients
-		l.Rate -= bad.Rate
-		if misbehave {
-			l.BeginMeasure = group.Misbehave
-		}
+		l = l.Beside(slowShare, traffic.StopReading)
+		l.Slow.Misbehave = misbehave
 		r, err := loaded(ctx, busyShare, l)
 		if err == nil && misbehave {
-			r.Notes = append(r.Notes, fmt.Sprintf("%d slow clients kicked", group.Stop().Kicked))
+			r.Notes = append(r.Notes, fmt.Sprintf("%d slow clients kicked", r.Slow.Kicked))
 		}
 		return r, err
 	}

@@ -65,22 +65,22 @@ type Side struct {
 	side
 }
 
-// figure is one number of a run.
+// figure is one number of a run, and how it is written alone.
 type figure struct {
-	name  string // in JSON
-	of    func(*result.Run) float64
-	write func(float64) string // how it stands alone
+	result.Figure
+	write func(float64) string
 }
 
 // The figures of rows.
 var (
-	perSecond     = figure{"perSecond", func(r *result.Run) float64 { return r.PerSecond }, func(v float64) string { return whole(v) + "/s" }}
-	p50           = figure{"p50Ms", func(r *result.Run) float64 { return r.LatencyMs.P50 }, milliseconds}
-	p99           = figure{"p99Ms", func(r *result.Run) float64 { return r.LatencyMs.P99 }, milliseconds}
-	handOutP50    = figure{"handOutP50Ms", func(r *result.Run) float64 { return handOuts(r).P50 }, milliseconds}
-	handOutP99    = figure{"handOutP99Ms", func(r *result.Run) float64 { return handOuts(r).P99 }, milliseconds}
-	perConnection = figure{"bytesPerConnection", func(r *result.Run) float64 { return r.BytesPerConnection }, kibibytes}
-	passed        = figure{"passed", passes, func(v float64) string { return map[bool]string{true: "PASS", false: "FAIL"}[v > 0] }}
+	perSecond     = figure{result.PerSecond, func(v float64) string { return whole(v) + "/s" }}
+	p50           = figure{result.P50, milliseconds}
+	p99           = figure{result.P99, milliseconds}
+	handOutP50    = figure{result.Figure{Name: "handOutP50Ms", Of: func(r *result.Run) float64 { return handOuts(r).P50 }}, milliseconds}
+	handOutP99    = figure{result.Figure{Name: "handOutP99Ms", Of: func(r *result.Run) float64 { return handOuts(r).P99 }}, milliseconds}
+	perConnection = figure{result.Figure{Name: "bytesPerConnection", Of: func(r *result.Run) float64 { return r.BytesPerConnection }}, kibibytes}
+	passed        = figure{result.Figure{Name: "passed", Of: passes}, func(v float64) string { return outcome[v > 0] }}
+	outcome       = map[bool]string{true: "PASS", false: "FAIL"}
 )
 
 func whole(v float64) string        { return humanize.Comma(int64(v + 0.5)) }
@@ -121,14 +121,24 @@ func (r *Report) IsVoid() (why string, void bool) {
 // judge says what came of a row in the scenes that were measured.
 func (r *Row) judge(scenes []*Scene) Outcome {
 	o := Outcome{
-		Ratio: result.Ratio{Name: r.Name, AtLeast: r.AtLeast, AtMost: r.AtMost}, What: r.What, Scene: r.Scene,
-		Over: r.over.name, Under: r.under.name, Figure: r.figure.name, figure: r.figure, Verdict: Missed,
+		Ratio: result.Ratio{Name: r.Name, Figure: r.figure.Figure, AtLeast: r.AtLeast, AtMost: r.AtMost}, What: r.What, Scene: r.Scene,
+		Figure: r.figure.Name, figure: r.figure, Verdict: Missed,
 	}
-	over, under := find(scenes, r.Scene, o.Over), find(scenes, r.Scene, o.Under)
-	o.Compare(r.figure.of, over, under, o.Under != "")
-	o.figures = r.figure.median(over)
+	var runs [2][]*result.Run // none of a side that was not measured
+	for i, name := range []*string{&o.Over, &o.Under}[:len(r.sides)] {
+		*name = r.sides[i].title()
+		for _, s := range scenes {
+			for _, side := range s.Sides {
+				if s.Name == r.Scene && side.Name == *name {
+					runs[i] = side.Runs
+				}
+			}
+		}
+	}
+	o.Compare(runs[0], runs[1], o.Under != "")
+	o.figures = r.figure.median(runs[0])
 	if o.Under != "" {
-		o.figures += " ÷ " + r.figure.median(under)
+		o.figures += " ÷ " + r.figure.median(runs[1])
 	}
 	switch {
 	case o.Void != "":
@@ -139,22 +149,10 @@ func (r *Row) judge(scenes []*Scene) Outcome {
 	return o
 }
 
-// find is the runs of a side, none when it was not measured.
-func find(scenes []*Scene, scene, side string) []*result.Run {
-	for _, s := range scenes {
-		for _, is := range s.Sides {
-			if s.Name == scene && is.Name == side {
-				return is.Runs
-			}
-		}
-	}
-	return nil
-}
-
 // median is that of a figure over the runs that count and have it, a dash when there is none.
 func (f figure) median(runs []*result.Run) string {
-	alone := new(result.Ratio)
-	if alone.Compare(f.of, runs, nil, false); alone.Median == 0 {
+	alone := result.Ratio{Figure: f.Figure}
+	if alone.Compare(runs, nil, false); alone.Median == 0 {
 		return "–"
 	}
 	return f.write(alone.Median)

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,74 +31,73 @@ type Row struct {
 	Name, What, Scene string
 	figure            figure
 	AtLeast, AtMost   float64
-	over, under       side // under without a name: the figure alone
-	times             int  // of the bench's duration is measured, where what is measured takes time to show; 0: 1
-	once              bool // one round is enough
-	long              bool // measured only when it is asked for
+	sides             []side // over the second, if there is one
+	times             int    // of the bench's duration is measured, where what is measured takes time to show; 0: 1
+	once              bool   // one round is enough
+	long              bool   // measured only when it is asked for
 }
 
 // rows are the targets of the design.
 var rows = []Row{
-	{Name: "floor", What: "÷ floor, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.9,
-		over: on(gateway, burst), under: on(floor, burst)},
-	{Name: "echo", What: "÷ echo, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8,
-		over: on(gateway, burst), under: on(echo, burst)},
+	{Name: "floor", What: "÷ floor, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.9, sides: on(burst, gateway, floor)},
+	{Name: "echo", What: "÷ echo, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8, sides: on(burst, gateway, echo)},
 	{Name: "echo-1000", What: "÷ echo, 1,000 × 1", Scene: "1000x1", figure: perSecond, AtLeast: 0.6,
-		over: on(gateway, closed(1000, 1, 1000)), under: on(echo, closed(1000, 1, 1000))},
+		sides: on(closed(1000, 1, 1000), gateway, echo)},
 	{Name: "echo-5000", What: "÷ echo, 5,000 × 1", Scene: "5000x1", figure: perSecond, AtLeast: 0.7,
-		over: on(gateway, closed(5000, 1, 1000)), under: on(echo, closed(5000, 1, 1000))},
+		sides: on(closed(5000, 1, 1000), gateway, echo)},
 	{Name: "open-p50", What: "p50 ÷ floor's, open loop, 500 connections, 2,000/s", Scene: "open 500", times: 2, figure: p50, AtMost: 1.5,
-		over: on(gateway, open500), under: on(floor, open500)},
+		sides: on(open500, gateway, floor)},
 	{Name: "open-p99", What: "p99 ÷ floor's, the same load", Scene: "open 500", times: 2, figure: p99, AtMost: 2,
-		over: on(gateway, open500), under: on(floor, open500)},
+		sides: on(open500, gateway, floor)},
 	{Name: "open-5000", What: "p99 ÷ floor's, open loop, 5,000 connections, 10,000/s", Scene: "open 5000", times: 2, figure: p99, AtMost: 3,
-		over: on(gateway, open(5000, 10_000)), under: on(floor, open(5000, 10_000))},
-	{Name: "naive", What: "÷ naive, 64 × 16, 1,000 signers", Scene: "64x16", figure: perSecond, AtLeast: 20,
-		over: on(gateway, burst), under: on(naive, burst)},
+		sides: on(open(5000, 10_000), gateway, floor)},
+	{Name: "naive", What: "÷ naive, 64 × 16, 1,000 signers", Scene: "64x16", figure: perSecond, AtLeast: 20, sides: on(burst, gateway, naive)},
 	{Name: "naive-hot", What: "÷ naive, 64 × 16, one hot signer", Scene: "hot 64x16", figure: perSecond, AtLeast: 100,
-		over: on(gateway, closed(64, 16, 1)), under: on(naive, closed(64, 16, 1))},
+		sides: on(closed(64, 16, 1), gateway, naive)},
 	{Name: "hot", What: "one hot signer ÷ 1,000 signers, 256 × 4", Scene: "256x4", figure: perSecond, AtLeast: 1,
-		over: side{name: "one hot signer", server: gateway, load: closed(256, 4, 1), drive: plain}, under: on(gateway, closed(256, 4, 1000))},
+		sides: []side{{name: "one hot signer", server: gateway, load: closed(256, 4, 1)}, {server: gateway, load: closed(256, 4, 1000)}}},
 	{Name: "million", What: "a million signers at random, 20 M rows of history ÷ a thousand signers, 64 × 16", Scene: "million",
-		long: true, figure: perSecond, AtLeast: 0.5, under: on(gateway, burst),
-		over: side{name: "a million signers", server: gateway, load: closed(64, 16, fullSigners), full: true, drive: plain}},
+		long: true, figure: perSecond, AtLeast: 0.5,
+		sides: []side{{name: "a million signers", server: gateway, load: closed(64, 16, fullSigners), full: true}, {server: gateway, load: burst}}},
 	{Name: "nodes-owners", What: "three nodes ÷ one, clients at the owners", Scene: "nodes", figure: perSecond, AtLeast: 0.9,
-		over: side{name: "clients at the owners", server: gateway, nodes: 3, load: burst, drive: atOwners}, under: on(gateway, burst)},
+		sides: []side{{name: "clients at the owners", server: gateway, nodes: 3, load: burst, drive: atOwners}, {server: gateway, load: burst}}},
 	{Name: "nodes-anywhere", What: "three nodes ÷ one, clients anywhere", Scene: "nodes", figure: perSecond, AtLeast: 0.6,
-		over: side{name: "clients anywhere", server: gateway, nodes: 3, load: burst, drive: plain}, under: on(gateway, burst)},
+		sides: []side{{name: "clients anywhere", server: gateway, nodes: 3, load: burst}, {server: gateway, load: burst}}},
 	{Name: "idle", What: "resident memory per idle connection, 8,000 connections", Scene: "idle", figure: perConnection, AtMost: 8 << 10,
-		over: side{name: gateway, server: gateway, load: closed(8000, 1, 1000), drive: idle}},
+		sides: []side{{server: gateway, load: closed(8000, 1, 1000), drive: idle}}},
 	{Name: "slow", What: "healthy clients' p99 with 20 % that do not read ÷ without", Scene: "slow", times: 5, figure: p99, AtMost: 1.2,
-		over:  side{name: "20 % do not read", server: gateway, load: open(1000, 2000), drive: slow(true)},
-		under: side{name: "all read", server: gateway, load: open(1000, 2000), drive: slow(false)}},
-	{Name: "sqlite", What: "SQLite ÷ PostgreSQL, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8,
-		over: on(sqlite, burst), under: on(gateway, burst)},
+		sides: []side{{name: "20 % do not read", server: gateway, load: open(1000, 2000), drive: slow(true)},
+			{name: "all read", server: gateway, load: open(1000, 2000), drive: slow(false)}}},
+	{Name: "sqlite", What: "SQLite ÷ PostgreSQL, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.8, sides: on(burst, sqlite, gateway)},
 	{Name: "chain", What: "signers of a configured chain ÷ without a chain, 64 × 16", Scene: "64x16", figure: perSecond, AtLeast: 0.95,
-		over: on(chained, burst), under: on(gateway, burst)},
+		sides: on(burst, chained, gateway)},
 	{Name: "engine-p50", What: "performance engine ÷ reliable, PostgreSQL 5 ms away, p50 of hand-outs", Scene: "far",
-		times: 2, figure: handOutP50, AtMost: 0.15, over: on(engineFar, open500), under: on(far, open500)},
+		times: 2, figure: handOutP50, AtMost: 0.15, sides: on(open500, engineFar, far)},
 	{Name: "engine-p99", What: "the same, p99 of hand-outs", Scene: "far", times: 2, figure: handOutP99, AtMost: 0.3,
-		over: on(engineFar, open500), under: on(far, open500)},
+		sides: on(open500, engineFar, far)},
 	{Name: "soak", What: "soak at half of the lasting peak: all is answered, no queue grows, no dead rows pile up", Scene: "soak",
-		long: true, once: true, figure: passed, AtLeast: 1, over: side{name: gateway, server: gateway, load: closed(200, 4, 1000), drive: soak}},
+		long: true, once: true, figure: passed, AtLeast: 1, sides: []side{{server: gateway, load: closed(200, 4, 1000), drive: soak}}},
 }
 
 var burst, open500 = closed(64, 16, 1000), open(500, 2000)
 
 // side is servers under a load.
 type side struct {
-	name   string
+	name   string // "": that of server
 	server string // its kind
 	nodes  int    // gateways over one database; 0: 1
 	full   bool   // the database has a million signers before
 	load   traffic.Load
-	drive  drive
+	drive  drive // nil: plain
 }
 
-// on is a server under a load as it is.
-func on(server string, l traffic.Load) side {
-	return side{name: server, server: server, load: l, drive: plain}
+// on are servers under a load as it is.
+func on(l traffic.Load, over, under string) []side {
+	return []side{{server: over, load: l}, {server: under, load: l}}
 }
+
+// title is what the report calls a side.
+func (s *side) title() string { return cmp.Or(s.name, s.server) }
 
 // closed is the load of the design: every connection sends a burst of allocations, waits for the replies, sends the burst of their marks,
 // and waits again.
@@ -140,9 +140,9 @@ func scenesOf(rows []Row) (needed []*Scene) {
 			needed = append(needed, &Scene{Name: r.Scene, times: max(r.times, 1), once: r.once})
 		}
 		scene := needed[at]
-		for _, side := range []side{r.over, r.under} {
-			if side.name != "" && !slices.ContainsFunc(scene.Sides, func(s *Side) bool { return s.Name == side.name }) {
-				scene.Sides = append(scene.Sides, &Side{Name: side.name, side: side})
+		for _, side := range r.sides {
+			if !slices.ContainsFunc(scene.Sides, func(s *Side) bool { return s.Name == side.title() }) {
+				scene.Sides = append(scene.Sides, &Side{Name: side.title(), side: side})
 			}
 		}
 	}

@@ -211,7 +211,7 @@ func (a *arena) start(ctx context.Context, s *server, st *store) error {
 	if s.proc, err = a.room.Start(log, nil, args...); err != nil {
 		return err
 	}
-	return s.proc.Await(ctx, readyPoll, process.Listens(listen))
+	return s.proc.Await(ctx, readyPoll, func(ctx context.Context) error { return process.Answers(ctx, s.url) })
 }
 
 // isGateway reports whether a kind of server is a gateway; the others are those it is compared with.
@@ -219,10 +219,10 @@ func isGateway(kind string) bool { return strings.HasPrefix(kind, gateway) }
 
 // serves reports why a gateway does not serve yet, linked to all other nodes.
 func (s *server) serves(ctx context.Context, nodes int) error {
-	if err := process.AnswersOK(s.admin + "/readyz")(ctx); err != nil || nodes == 1 {
+	if err := process.Answers(ctx, s.admin+"/readyz"); err != nil || nodes == 1 {
 		return err
 	}
-	is, err := observe.Read(ctx, s.admin+"/metrics")
+	is, err := observe.Pages{}.Read(ctx, s.admin+"/metrics")
 	live, linked := is["noncegate_nodes_live"], is["noncegate_peers_linked"]
 	if err == nil && (live < float64(nodes) || linked < float64(nodes-1)) {
 		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)

@@ -30,20 +30,8 @@ const (
 // reading is what a gateway said of itself at one moment, by name and labels.
 type reading map[string]float64
 
-// reader reads a /metrics page once, and gives up when ctx ends.
-type reader func(ctx context.Context, url string) (reading, error)
-
-// Read reads a page that asks for no key.
-func Read(ctx context.Context, url string) (map[string]float64, error) {
-	r, err := Pages{}.read(ctx, url)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", url, err)
-	}
-	return r, nil
-}
-
-// read reads a page. It keeps no connection, which would be a further goroutine of the gateway. A page that was cut off counts for nothing.
-func (p Pages) read(ctx context.Context, url string) (reading, error) {
+// Read reads a page. It keeps no connection, which would be a further goroutine of the gateway. A page that was cut off counts for nothing.
+func (p Pages) Read(ctx context.Context, url string) (map[string]float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -84,25 +72,21 @@ func (p Pages) read(ctx context.Context, url string) (reading, error) {
 	}
 }
 
-// histogram is a classic one without labels: so many observations were at most a bound, in seconds. The last bound is +Inf.
-type histogram []struct{ bound, n float64 }
+// bucket is how many observations of a classic histogram were at most a bound, in seconds. The last bound is +Inf.
+type bucket struct{ bound, n float64 }
 
+type histogram []bucket
+
+// histogram is one without labels.
 func (r reading) histogram(metric string) (h histogram) {
 	for name, n := range r {
 		rest, ok := strings.CutPrefix(name, metric+`_bucket{le="`)
 		if bound, err := strconv.ParseFloat(strings.TrimSuffix(rest, `"}`), 64); ok && err == nil {
-			h = append(h, struct{ bound, n float64 }{bound, n})
+			h = append(h, bucket{bound, n})
 		}
 	}
-	slices.SortFunc(h, func(a, b struct{ bound, n float64 }) int { return cmp.Compare(a.bound, b.bound) })
+	slices.SortFunc(h, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
 	return h
-}
-
-func (h histogram) bounds() (all []float64) {
-	for _, b := range h {
-		all = append(all, b.bound)
-	}
-	return all
 }
 
 func (h histogram) count() float64 {
@@ -128,9 +112,8 @@ func (h histogram) quantile(q float64) float64 {
 	return 0
 }
 
-// A stage grows when both its slope over the whole run and its last third against its first exceed the largest of these margins. They are
-// wide on purpose: a verdict fails a run, so noise must not reach it, while a queue that really grows without end crosses them within the
-// run.
+// Both figures of GrowthOf must exceed the largest of these margins. They are wide on purpose: a verdict fails a run, so noise must not
+// reach it, while a queue that really grows without end crosses them within the run.
 const (
 	fewestPoints   = 12  // that can tell a direction: three thirds of four
 	maxPoints      = 600 // that the slope is taken over; more are joined, for it looks at every pair
@@ -142,26 +125,24 @@ const (
 //
 // Two figures must agree. The Theil–Sen slope, the median of the slopes of all pairs of points, times the time the series spans: a spike,
 // or a start that is slower or faster than the rest, moves few pairs and so hardly moves it. And the median of the last third less the
-// median of the first: a saw-tooth has the same in each. Both must exceed the margin, which is the largest of one millisecond, half of the
-// first third, and the width of the bucket that the first third lies in (bounds, in seconds), because within one bucket a percentile is
-// only interpolated.
+// median of the first: a saw-tooth has the same in each. A further margin is the width of the bucket that the first third lies in (bounds
+// of), because within one bucket a percentile is only interpolated.
 //
 // A series of fewer than twelve points, or one that begins at the largest bucket, cannot tell, which is not "grows".
-func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) result.Growth {
+func GrowthOf(series []result.Point, bounds histogram, elapsed time.Duration) result.Growth {
 	if len(series) < fewestPoints {
 		return result.Growth{Unknown: true, Why: fmt.Sprintf("too short to tell: %d points in %.0f s, %d are needed",
 			len(series), elapsed.Seconds(), fewestPoints)}
 	}
 	points := fold(series)
-	third := len(points) / 3
-	perSecond := slope(points)
+	third, perSecond := len(points)/3, slope(points)
 	g := result.Growth{SlopePerMinute: 60 * perSecond, FirstThird: medianOf(points[:third]), LastThird: medianOf(points[len(points)-third:])}
-	rise, change := perSecond*(points[len(points)-1].At-points[0].At), g.LastThird-g.FirstThird
-	bucket, last := bucketWidth(bounds, g.FirstThird)
+	bucket, last := bounds.width(g.FirstThird)
 	if last {
 		g.Unknown, g.Why = true, fmt.Sprintf("cannot tell: the first third is at the largest bucket, %.3g ms", g.FirstThird)
 		return g
 	}
+	rise, change := perSecond*(points[len(points)-1].At-points[0].At), g.LastThird-g.FirstThird
 	margin := max(absoluteMargin, relativeMargin*g.FirstThird, bucket)
 	g.Grows = rise > margin && change > margin
 	g.Why = fmt.Sprintf("Theil–Sen slope %+.3g ms over the run, median of the last third %+.3g ms on the first's; margin of both %.3g ms",
@@ -169,19 +150,19 @@ func GrowthOf(series []result.Point, bounds []float64, elapsed time.Duration) re
 	return g
 }
 
-// bucketWidth is the width in milliseconds of the bucket that v lies in, and whether v is at or beyond the largest finite bound, where
-// every larger value looks the same.
-func bucketWidth(bounds []float64, v float64) (width float64, last bool) {
+// width is that in milliseconds of the bucket that v lies in, and whether v is at or beyond the largest finite bound, where every larger
+// value looks the same.
+func (h histogram) width(v float64) (width float64, last bool) {
 	lower := 0.0
-	for _, bound := range bounds {
-		if upper := 1000 * bound; !math.IsInf(upper, 1) {
+	for _, b := range h {
+		if upper := 1000 * b.bound; !math.IsInf(upper, 1) {
 			if v < upper {
 				return upper - lower, false
 			}
 			lower = upper
 		}
 	}
-	return 0, len(bounds) > 0
+	return 0, len(h) > 0
 }
 
 // slope is the Theil–Sen slope, in units of value a second.

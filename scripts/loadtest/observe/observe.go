@@ -47,15 +47,16 @@ type Observer struct {
 
 // Start makes an observer of the pages. Readings stop when ctx ends; End must be called in any case. It has a goroutine for each gateway
 // from Begin to End.
-func (p Pages) Start(ctx context.Context) *Observer { return start(ctx, p.URLs, p.read) }
+func (p Pages) Start(ctx context.Context) *Observer { return start(ctx, p.URLs, p.Read) }
 
 // start is Start with what it reads with.
-func start(ctx context.Context, urls []string, read reader) *Observer {
+func start(ctx context.Context, urls []string, read func(context.Context, string) (map[string]float64, error)) *Observer {
 	running, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	var nodes []*node
 	for _, url := range urls {
-		nodes = append(nodes, &node{url: url, get: read, grown: reading{}, pending: reading{}, seconds: map[string][]result.Point{}})
+		get := func(ctx context.Context) (map[string]float64, error) { return read(ctx, url) }
+		nodes = append(nodes, &node{url: url, get: get, grown: reading{}, pending: reading{}, seconds: map[string][]result.Point{}})
 	}
 	return &Observer{
 		Begin: sync.OnceFunc(func() {
@@ -84,7 +85,7 @@ func start(ctx context.Context, urls []string, read reader) *Observer {
 // node is one gateway and what it said so far. It belongs to the goroutine that runs follow, and to End once that has ended.
 type node struct {
 	url   string
-	get   reader
+	get   func(context.Context) (map[string]float64, error)
 	began time.Time
 
 	last     reading // good one since the begin
@@ -114,7 +115,7 @@ func (n *node) follow(ctx context.Context) {
 }
 
 func (n *node) read(ctx context.Context) {
-	r, err := n.get(ctx, n.url)
+	r, err := n.get(ctx)
 	switch {
 	case err == nil:
 		n.take(r, time.Since(n.began).Seconds())
@@ -170,7 +171,7 @@ func (n *node) result() result.Node {
 		if h := n.grown.histogram(s.metric); len(h) > 0 {
 			out.Stages = append(out.Stages, result.Stage{
 				Name: s.name, Count: int64(h.count()), P50: 1000 * h.quantile(0.50), P95: 1000 * h.quantile(0.95), P99: 1000 * h.quantile(0.99),
-				Second: n.seconds[s.metric], Growth: GrowthOf(n.seconds[s.metric], h.bounds(), time.Since(n.began)),
+				Second: n.seconds[s.metric], Growth: GrowthOf(n.seconds[s.metric], h, time.Since(n.began)),
 			})
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -26,92 +27,135 @@ import (
 )
 
 const (
-	poll       = 20 * time.Millisecond
-	tryTimeout = 5 * time.Second
-	tailBytes  = 2000 // of a child's output in an error
+	poll         = 20 * time.Millisecond
+	tryTimeout   = 5 * time.Second
+	StartTimeout = time.Minute // until a server is ready
+	tailBytes    = 2000        // of a server's output in an error
 )
 
 // ErrTaken says that another server answers where one was to be started.
 var ErrTaken = errors.New("the address is taken")
 
-// Process is a child that was started.
-type Process struct {
-	cmd     *exec.Cmd
+// Server is a server that can be started again once it was stopped. Its methods are called from one goroutine at a time.
+type Server struct {
+	Name    string // for errors
+	Command Command
+	URLs    []string // at which it answers, and nothing else may before
+	Ready   []string // of these, those that answer once it is ready
+
+	cmd     *exec.Cmd // nil: it was not started, or was stopped
 	logPath string
 	exited  chan struct{} // closed once it was waited for
 	err     error         // how it ended; to be read once exited is closed
 }
 
-// Start starts a program, its output appended to the file logPath. The caller must call Stop.
-func Start(args []string, logPath string) (*Process, error) {
-	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", args[0], err)
+// Start starts the server, its output appended to a file in the folder dir, and waits until it is ready. It is to be stopped also when this
+// fails, as when the server ends first: with what it answered last, and the end of its output.
+func (s *Server) Start(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	if err := s.launch(dir); err != nil {
+		return fmt.Errorf("%s: start %s: %w", s.Name, s.Command.words[0], err)
 	}
-	defer log.Close() // the child has its own by then
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, ownGroup()
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", args[0], err)
-	}
-	p := &Process{cmd: cmd, logPath: logPath, exited: make(chan struct{})}
-	go func() {
-		defer close(p.exited)
-		p.err = cmd.Wait()
-	}()
-	return p, nil
+	return s.failed(s.await(ctx))
 }
 
-// Pid is the child's process id.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
-// WaitReady returns once ready returns nil and the child lives. It fails when the child ends first, and when ctx does: with what ready said
-// last, and the end of the child's output.
-func (p *Process) WaitReady(ctx context.Context, ready func(context.Context) error) error {
+// await waits until the server is ready.
+func (s *Server) await(ctx context.Context) error {
+	var last error
 	err := Until(ctx, func() (bool, error) {
-		err := ready(ctx)
+		var err error
+		for _, url := range s.Ready {
+			err = cmp.Or(err, Answers(ctx, url))
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
 		select {
-		case <-p.exited:
-			return true, errors.Join(fmt.Errorf("ended before it was ready: %s", p.cmd.ProcessState), err)
+		case <-s.exited: // something else may answer in its place
+			return true, errors.Join(fmt.Errorf("ended before it was ready: %s", s.cmd.ProcessState), err)
 		default:
 			return err == nil, nil
 		}
 	})
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("is not ready: %w: %v", err, ready(context.WithoutCancel(ctx)))
+		err = fmt.Errorf("is not ready: %w: %v", err, last)
 	}
-	return p.failed(err)
+	return err
 }
 
-// Stop asks the child to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and waits. The error
-// says that it had to be killed, or that it ended with a status other than 0. It may be called again, with the same answer, and by several
-// goroutines.
-func (p *Process) Stop(grace time.Duration) error {
-	if askToEnd(p.cmd.Process) != nil { // it has ended, or cannot be asked
+func (s *Server) launch(dir string) error {
+	s.logPath = filepath.Join(dir, fmt.Sprintf("%p.log", s))
+	log, err := os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the server has its own by then
+	cmd := exec.Command(s.Command.words[0], s.Command.words[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, ownGroup()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.cmd, s.exited = cmd, make(chan struct{})
+	go func() {
+		defer close(s.exited)
+		s.err = cmd.Wait()
+	}()
+	return nil
+}
+
+// Stop asks the server, if it runs, to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and waits.
+// The error says that it had to be killed, or that it ended with a status other than 0.
+func (s *Server) Stop(grace time.Duration) error {
+	if s.cmd == nil {
+		return nil
+	}
+	defer func() { s.cmd = nil }()
+	if askToEnd(s.cmd.Process) != nil { // it has ended, or cannot be asked
 		grace = min(grace, tryTimeout)
 	}
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
-		return p.failed(p.err)
+	case <-s.exited:
+		return s.failed(s.err)
 	case <-timer.C:
 	}
-	killGroup(p.cmd.Process)
-	<-p.exited
-	return p.failed(fmt.Errorf("had not ended %v after it was asked to, and was killed", grace))
+	killGroup(s.cmd.Process)
+	<-s.exited
+	return s.failed(fmt.Errorf("had not ended %v after it was asked to, and was killed", grace))
 }
 
-// failed adds to an error whose it is, and the end of what the child, and those that wrote to the same file before it, have said.
-func (p *Process) failed(why error) error {
+// Pid is the process id of a server that runs.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
+// failed adds to an error whose it is, and the end of what the server, and those before it, have said.
+func (s *Server) failed(why error) error {
 	if why == nil {
 		return nil
 	}
-	text, err := os.ReadFile(p.logPath)
+	text, err := os.ReadFile(s.logPath)
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return fmt.Errorf("%s (process %d): %w\n%s", p.cmd.Args[0], p.Pid(), why, text[max(0, len(text)-tailBytes):])
+	return fmt.Errorf("%s: %s (process %d): %w\n%s", s.Name, s.Command.words[0], s.Pid(), why, text[max(0, len(text)-tailBytes):])
+}
+
+// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the server's URLs. An
+// address that cannot be asked is vacant.
+func (s *Server) Vacant(ctx context.Context) error {
+	for _, text := range s.URLs {
+		u, err := url.Parse(text)
+		if err != nil {
+			return fmt.Errorf("look whether an address is free: %w", err)
+		}
+		addr := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"wss": "443", "https": "443"}[u.Scheme], "80"))
+		if conn, err := (&net.Dialer{Timeout: tryTimeout}).DialContext(ctx, "tcp", addr); err == nil {
+			conn.Close()
+			return fmt.Errorf("%w: something listens on %s already; end it first (the gateway of make run?), or choose another", ErrTaken, addr)
+		}
+	}
+	return nil
 }
 
 // Sleep returns after d, or with the cause when ctx ends before.
@@ -136,27 +180,12 @@ func Until(ctx context.Context, look func() (so bool, err error)) error {
 	}
 }
 
-// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the URLs, and would be taken
-// for the server that is to be started there. An address that cannot be asked is vacant.
-func Vacant(ctx context.Context, urls ...string) error {
-	for _, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil {
-			return fmt.Errorf("look whether an address is free: %w", err)
-		}
-		addr := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"wss": "443", "https": "443"}[u.Scheme], "80"))
-		if Listens(addr)(ctx) == nil {
-			return fmt.Errorf("%w: something listens on %s already; end it first (the gateway of make run?), or choose another", ErrTaken, addr)
-		}
-	}
-	return nil
-}
-
-// Handshakes is ready once a WebSocket connection to url can be opened.
-func Handshakes(url string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		dialer := websocket.Dialer{HandshakeTimeout: tryTimeout}
-		ws, _, err := dialer.DialContext(ctx, url, nil)
+// Answers reports why a URL does not answer as that of a server that is ready: of ws and wss by a WebSocket handshake, else by a status 200.
+func Answers(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	if strings.HasPrefix(url, "ws") {
+		ws, _, err := new(websocket.Dialer).DialContext(ctx, url, nil)
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", url, err)
 		}
@@ -164,40 +193,20 @@ func Handshakes(url string) func(context.Context) error {
 		ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(tryTimeout)) // a courtesy
 		return ws.Close()
 	}
-}
-
-// AnswersOK is ready once a GET of url is answered by 200.
-func AnswersOK(url string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		req.Close = true // no connection is kept for a server that goes away
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("GET %s: %s", url, resp.Status)
-		}
-		return nil
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
 	}
-}
-
-// Listens is ready once addr takes TCP connections.
-func Listens(addr string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		dialer := net.Dialer{Timeout: tryTimeout}
-		conn, err := dialer.DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+	req.Close = true // no connection is kept for a server that goes away
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
 	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return nil
 }
 
 var (
@@ -205,19 +214,29 @@ var (
 	quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"`)
 )
 
-// Split cuts a command line into its words, of which there is one at least, as no shell would on every system: words are separated by
-// spaces; what stands between two ' or two " is taken as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its
-// backslashes. A quote that is not closed is an error.
-func Split(line string) ([]string, error) {
-	words := word.FindAllString(line, -1)
+// Command is a command line and its words, of which there is one at least.
+type Command struct {
+	line  string
+	words []string
+}
+
+// String is the line as it was written.
+func (c Command) String() string { return c.line }
+
+// UnmarshalText cuts a line into words as no shell would on every system: words are separated by spaces; what stands between two ' or two "
+// is taken as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A quote that is not closed is an
+// error.
+func (c *Command) UnmarshalText(text []byte) error {
+	c.line = string(text)
+	c.words = word.FindAllString(c.line, -1)
 	switch {
-	case strings.ContainsAny(word.ReplaceAllString(line, ""), `'"`):
-		return nil, errors.New("a quote is not closed in: " + line)
-	case len(words) == 0:
-		return nil, errors.New("no command")
+	case strings.ContainsAny(word.ReplaceAllString(c.line, ""), `'"`):
+		return errors.New("a quote is not closed in: " + c.line)
+	case len(c.words) == 0:
+		return errors.New("no command")
 	}
-	for i := range words {
-		words[i] = quoted.ReplaceAllString(words[i], "$1$2")
+	for i := range c.words {
+		c.words[i] = quoted.ReplaceAllString(c.words[i], "$1$2")
 	}
-	return words, nil
+	return nil
 }

@@ -3,11 +3,10 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,68 +18,55 @@ import (
 	"go.uber.org/goleak"
 
 	"noncegate/test/lab/expect"
+	"noncegate/test/lab/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
-
-// said is ready once the process has written text.
-func said(p **Process, text string) func(context.Context) error {
-	return func(context.Context) error {
-		if strings.Contains(output(*p), text) {
-			return nil
-		}
-		return errors.New("it has not said " + text)
-	}
+// shell makes a server of a shell script.
+func shell(script string, ready ...string) *Server {
+	return &Server{Name: "A", Command: Command{words: []string{"/bin/sh", "-c", script}}, Ready: ready}
 }
 
-// output is what a process has said.
-func output(p *Process) string { return p.failed(errors.New("")).Error() }
+// output is what a server has said.
+func output(s *Server) string { return s.failed(errors.New("")).Error() }
 
 // start runs a shell script and waits until it has said "up".
-func start(t *testing.T, script string) *Process {
+func start(t *testing.T, script string) *Server {
 	t.Helper()
-	p, err := Start([]string{"/bin/sh", "-c", script}, filepath.Join(t.TempDir(), "log"))
-	expect.Must(t, err)
-	t.Cleanup(func() { p.Stop(0) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	expect.Must(t, p.WaitReady(ctx, said(&p, "up")))
-	return p
+	s := shell(script)
+	expect.Must(t, s.Start(t.Context(), t.TempDir()))
+	t.Cleanup(func() { s.Stop(0) })
+	wait.Until(t, "it says up", func() bool { return strings.Contains(output(s), "up") })
+	return s
 }
 
 func TestAProcessThatEndsWhenAskedIsNotKilled(t *testing.T) {
-	p := start(t, `trap 'echo drained; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
-	if err := p.Stop(patience); err != nil {
+	s := start(t, `trap 'echo drained; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
+	if err := s.Stop(wait.Patience); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	if !strings.Contains(output(p), "drained") {
-		t.Errorf("output %q, want that it drained", output(p))
+	if log, err := os.ReadFile(s.logPath); err != nil || !strings.Contains(string(log), "drained") {
+		t.Errorf("output %q, %v; want that it drained", log, err)
 	}
-	if err := p.Stop(patience); err != nil {
+	if err := s.Stop(wait.Patience); err != nil {
 		t.Errorf("second stop: %v", err)
 	}
 }
 
 func TestAProcessThatDoesNotEndIsKilledWithItsGroup(t *testing.T) {
-	p := start(t, `trap '' TERM; sleep 1000 & echo "child $!"; echo up; wait; while :; do sleep 1; done`)
-	err := p.Stop(50 * time.Millisecond)
+	s := start(t, `trap '' TERM; sleep 1000 & echo "child $!"; echo up; wait; while :; do sleep 1; done`)
+	group := -s.Pid()
+	err := s.Stop(50 * time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "was killed") {
 		t.Errorf("stop: %v, want that it was killed", err)
 	}
-	deadline := time.Now().Add(patience)
-	for !errors.Is(syscall.Kill(-p.Pid(), 0), syscall.ESRCH) {
-		if time.Now().After(deadline) {
-			t.Fatal("something of its group is left")
-		}
-	}
+	wait.Until(t, "all of its group end", func() bool { return errors.Is(syscall.Kill(group, 0), syscall.ESRCH) })
 }
 
 func TestAStatusOtherThanZeroIsSaidWithTheOutput(t *testing.T) {
-	p := start(t, `trap 'echo no luck; exit 3' TERM; echo up; while :; do sleep 0.01; done`)
-	err := p.Stop(patience)
+	s := start(t, `trap 'echo no luck; exit 3' TERM; echo up; while :; do sleep 0.01; done`)
+	err := s.Stop(wait.Patience)
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("stop: %v, want its status and its words", err)
 	}
@@ -88,17 +74,19 @@ func TestAStatusOtherThanZeroIsSaidWithTheOutput(t *testing.T) {
 
 // TestAProcessThatEndsBeforeItIsReadySaysWhy: also when another server is ready at its address.
 func TestAProcessThatEndsBeforeItIsReadySaysWhy(t *testing.T) {
-	for _, foreign := range []error{errors.New("not yet"), nil} {
-		p, err := Start([]string{"/bin/sh", "-c", "echo wrong flag; exit 2"}, filepath.Join(t.TempDir(), "log"))
-		expect.Must(t, err)
-		<-p.exited
-		err = p.WaitReady(t.Context(), func(context.Context) error { return foreign })
+	foreign := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer foreign.Close()
+	for _, ready := range []string{"http://127.0.0.1:1", foreign.URL} {
+		s := shell("echo wrong flag; exit 2", ready)
+		expect.Must(t, s.launch(t.TempDir()))
+		<-s.exited
+		err := s.failed(s.await(t.Context()))
 		if err == nil || !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(err.Error(), "wrong flag") {
 			t.Errorf("ready: %v, want its status and its words", err)
 		}
 	}
-	if _, err := Start([]string{"/nonexistent/gateway"}, filepath.Join(t.TempDir(), "log")); err == nil ||
-		!strings.Contains(err.Error(), "/nonexistent/gateway") {
+	s := &Server{Name: "A", Command: Command{words: []string{"/nonexistent/gateway"}}}
+	if err := s.Start(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "/nonexistent/gateway") {
 		t.Errorf("start: %v, want the command's name", err)
 	}
 }
@@ -119,20 +107,16 @@ func TestReadyMeansAHandshakeOrOK(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	address := strings.TrimPrefix(srv.URL, "http")
-	checks := map[string]func(context.Context) error{
-		"handshake": Handshakes("ws" + address), "GET": AnswersOK(srv.URL),
-	}
-	for name, ready := range checks {
-		if err := ready(t.Context()); err == nil {
-			t.Errorf("%s: ready while it answers 503", name)
+	urls := []string{"ws" + strings.TrimPrefix(srv.URL, "http"), srv.URL}
+	for _, url := range urls {
+		if err := Answers(t.Context(), url); err == nil {
+			t.Errorf("%s: ready while it answers 503", url)
 		}
 	}
 	up.Store(true)
-	checks["listens"] = Listens(srv.Listener.Addr().String())
-	for name, ready := range checks {
-		if err := ready(t.Context()); err != nil {
-			t.Errorf("%s: %v, want ready", name, err)
+	for _, url := range urls {
+		if err := Answers(t.Context(), url); err != nil {
+			t.Errorf("%s: %v, want ready", url, err)
 		}
 	}
 }
@@ -141,17 +125,18 @@ func TestAnAddressIsVacantWhileNobodyListensThere(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	address := srv.Listener.Addr().String()
 	for _, url := range []string{"ws://" + address + "/ws", "http://" + address + "/readyz"} {
-		if err := Vacant(t.Context(), "ws://127.0.0.1:1/ws", url); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), address) {
+		s := &Server{URLs: []string{"ws://127.0.0.1:1/ws", url}}
+		if err := s.Vacant(t.Context()); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), address) {
 			t.Errorf("%s: %v, want that it is taken", url, err)
 		}
 	}
 	srv.Close()
-	if err := Vacant(t.Context(), "ws://"+address+"/ws"); err != nil {
+	if err := (&Server{URLs: []string{"ws://" + address + "/ws"}}).Vacant(t.Context()); err != nil {
 		t.Errorf("%v, want that it is free", err)
 	}
 }
 
-func TestSplitKnowsQuotesAndNothingElse(t *testing.T) {
+func TestACommandKnowsQuotesAndNothingElse(t *testing.T) {
 	for line, want := range map[string][]string{
 		`gateway serve --listen :1`:         {"gateway", "serve", "--listen", ":1"},
 		"  a\t b ":                          {"a", "b"},
@@ -161,14 +146,14 @@ func TestSplitKnowsQuotesAndNothingElse(t *testing.T) {
 		`a '' b`:                            {"a", "", "b"},
 		`$HOME && *`:                        {"$HOME", "&&", "*"},
 	} {
-		got, err := Split(line)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %q, %v; want %q", line, got, err, want)
+		var got Command
+		if err := got.UnmarshalText([]byte(line)); err != nil || !slices.Equal(got.words, want) {
+			t.Errorf("%s: %q, %v; want %q", line, got.words, err, want)
 		}
 	}
 	for _, line := range []string{"", "  ", `a 'b`, `a "b'`} {
-		if got, err := Split(line); err == nil {
-			t.Errorf("%s: %q, want an error", line, got)
+		if err := new(Command).UnmarshalText([]byte(line)); err == nil {
+			t.Errorf("%s: want an error", line)
 		}
 	}
 }

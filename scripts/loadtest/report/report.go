@@ -40,7 +40,20 @@ type Table struct {
 	Rows [][]string
 }
 
-func (t *Table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
+// add adds a row. Whole numbers and others are written as a person reads them.
+func (t *Table) add(cells ...any) {
+	var row []string
+	for _, cell := range cells {
+		switch v := cell.(type) {
+		case int64:
+			cell = count(v)
+		case float64:
+			cell = number(v)
+		}
+		row = append(row, fmt.Sprint(cell))
+	}
+	t.Rows = append(t.Rows, row)
+}
 
 // Text writes the table in columns.
 func (t Table) Text(w io.Writer) error { return t.write(w, "", "\t", "") }
@@ -152,12 +165,9 @@ func partOf(run *result.Run) part {
 
 func verdicts(of string, all []result.Verdict) (lines []string) {
 	for _, v := range all {
-		mark := "pass"
-		switch {
-		case !v.Passed:
+		mark := map[bool]string{true: "unknown", false: "pass"}[v.Unknown]
+		if !v.Passed {
 			mark = "FAIL"
-		case v.Unknown:
-			mark = "unknown"
 		}
 		lines = append(lines, fmt.Sprintf("%-7s %s%s: %s (want: %s)", mark, of, v.Name, v.Got, v.Want))
 	}
@@ -191,9 +201,7 @@ func settings(run *result.Run) Table {
 func counts(run *result.Run) Table {
 	all := run.Acknowledged + run.Unserved()
 	t := Table{Head: []string{"requests", "number", "share", ""}}
-	add := func(name string, n int64, of int64, remark string) {
-		t.add(name, count(n), percent(share(n, of)), remark)
-	}
+	add := func(name string, n, of int64, remark string) { t.add(name, n, percent(share(n, of)), remark) }
 	add("acknowledged", run.Acknowledged, all, number(run.PerSecond)+"/s")
 	add("refused", run.Refusals(), all, Tally(run.Refused))
 	add("failed", run.Failed, all, "")
@@ -213,11 +221,7 @@ func counts(run *result.Run) Table {
 func latencies(run *result.Run) Table {
 	t := Table{Head: []string{"latency, ms", "count", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"}}
 	add := func(name string, l result.Latency) {
-		row := []string{name, count(l.Count)}
-		for _, v := range []float64{l.Mean, l.P50, l.P90, l.P95, l.P99, l.P999, l.Max} {
-			row = append(row, number(v))
-		}
-		t.add(row...)
+		t.add(name, l.Count, l.Mean, l.P50, l.P90, l.P95, l.P99, l.P999, l.Max)
 	}
 	add("all replies", run.LatencyMs)
 	for _, name := range slices.Sorted(maps.Keys(run.Methods)) {
@@ -235,8 +239,7 @@ func latencies(run *result.Run) Table {
 func restarts(r *result.Restart) Table {
 	t := Table{Head: []string{"restarts", "at, s", "ended after, s", "ready again after, s", ""}}
 	for _, g := range r.Gateways {
-		wrong := strings.Join(strings.Fields(g.Wrong), " ")
-		t.add(g.Gateway, number(g.At), number(g.EndSeconds), number(g.StartSeconds), wrong)
+		t.add(g.Gateway, g.At, g.EndSeconds, g.StartSeconds, strings.Join(strings.Fields(g.Wrong), " "))
 	}
 	return t
 }
@@ -249,8 +252,7 @@ func stages(n result.Node) Table {
 		if g.Unknown {
 			grows = "unknown"
 		}
-		t.add(s.Name, count(s.Count), number(s.P50), number(s.P95), number(s.P99),
-			number(g.FirstThird), number(g.LastThird), number(g.SlopePerMinute), grows)
+		t.add(s.Name, s.Count, s.P50, s.P95, s.P99, g.FirstThird, g.LastThird, g.SlopePerMinute, grows)
 	}
 	return t
 }
@@ -259,7 +261,7 @@ func counters(n result.Node) Table {
 	t := Table{Head: []string{"counter", "by"}}
 	for _, name := range slices.Sorted(maps.Keys(n.Counters)) {
 		if strings.HasPrefix(name, "noncegate_") {
-			t.add(name, number(n.Counters[name]))
+			t.add(name, n.Counters[name])
 		}
 	}
 	return t
@@ -277,16 +279,12 @@ func summaryOf(c *result.Comparison) part {
 				most = max(most, point.Value)
 			}
 		}
-		row := []string{r.Name, number(r.PerSecond), number(l.P50), number(l.P95), number(l.P99)}
-		for _, n := range []int64{r.Refusals(), r.Failed, r.Unsent, result.Sum(r.Lost)} {
-			row = append(row, count(n))
-		}
-		slow, missed := "", ""
+		var slow, missed any = "", ""
 		if s := r.Slow; s != nil {
-			slow, missed = fmt.Sprintf("%d saw 4001", s.Kicked), count(s.Missed)
+			slow, missed = fmt.Sprintf("%d saw 4001", s.Kicked), s.Missed
 		}
-		kicked, dropped := number(Moved(r, "noncegate_kicked_total")), number(Moved(r, "noncegate_dropped_total"))
-		runs.add(append(row, number(most/(1<<20)), slow, kicked, dropped, missed)...)
+		runs.add(r.Name, r.PerSecond, l.P50, l.P95, l.P99, r.Refusals(), r.Failed, r.Unsent, result.Sum(r.Lost), most/(1<<20), slow,
+			Moved(r, "noncegate_kicked_total"), Moved(r, "noncegate_dropped_total"), missed)
 		for _, v := range r.Verdicts {
 			if !v.Passed {
 				p.Lines = append(p.Lines, verdicts(r.Name+": ", []result.Verdict{v})...)
@@ -335,41 +333,42 @@ func Fixed(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 func percent(v float64) string { return number(100*v) + " %" }
 
-// plot is lines over the measured time.
+// plot is lines over the measured time. Their names are ours, since the library does not escape what it writes.
 type plot struct {
 	Title string
-	lines []line
+	lines []chart.ContinuousSeries
 }
 
-// line has a name of ours, since the library does not escape what it writes.
-type line struct {
-	name   string
-	points []result.Point
+// line makes a line of values, of which point tells the two numbers.
+func line[T any](name string, values []T, point func(T) (at, value float64)) chart.ContinuousSeries {
+	s := chart.ContinuousSeries{Name: name}
+	for _, v := range values {
+		at, value := point(v)
+		s.XValues, s.YValues = append(s.XValues, at), append(s.YValues, value)
+	}
+	return s
 }
 
 // plotsOf are the plots of a run: throughput and latency second by second, and for each gateway how long its stages took and its memory.
 func plotsOf(run *result.Run) []plot {
-	var acknowledged, refused, p50, p99 []result.Point
-	for _, s := range run.Timeline {
-		each := max(s.Seconds, 0.001)
-		acknowledged = append(acknowledged, result.Point{At: s.At, Value: float64(s.Acknowledged) / each})
-		refused = append(refused, result.Point{At: s.At, Value: float64(s.Refused+s.Failed) / each})
-		p50 = append(p50, result.Point{At: s.At, Value: s.P50})
-		p99 = append(p99, result.Point{At: s.At, Value: s.P99})
+	seconds := func(name string, of func(result.Second) float64) chart.ContinuousSeries {
+		return line(name, run.Timeline, func(s result.Second) (float64, float64) { return s.At, of(s) })
 	}
-	plots := []plot{
-		{"Requests a second", []line{{"acknowledged", acknowledged}, {"refused or failed", refused}}},
-		{"Latency of the acknowledged, ms", []line{{"p50", p50}, {"p99", p99}}},
-	}
+	rate := func(n int64, s result.Second) float64 { return float64(n) / max(s.Seconds, 0.001) }
+	plots := []plot{{"Requests a second", []chart.ContinuousSeries{
+		seconds("acknowledged", func(s result.Second) float64 { return rate(s.Acknowledged, s) }),
+		seconds("refused or failed", func(s result.Second) float64 { return rate(s.Refused+s.Failed, s) }),
+	}}, {"Latency of the acknowledged, ms", []chart.ContinuousSeries{
+		seconds("p50", func(s result.Second) float64 { return s.P50 }),
+		seconds("p99", func(s result.Second) float64 { return s.P99 }),
+	}}}
 	for _, n := range run.Nodes {
-		queues, memory := plot{Title: "Stages of " + n.Metrics + ", p95, ms"}, []result.Point{}
+		queues := plot{Title: "Stages of " + n.Metrics + ", p95, ms"}
 		for _, s := range n.Stages {
-			queues.lines = append(queues.lines, line{s.Name, s.Second})
+			queues.lines = append(queues.lines, line(s.Name, s.Second, func(p result.Point) (float64, float64) { return p.At, p.Value }))
 		}
-		for _, p := range n.Memory {
-			memory = append(memory, result.Point{At: p.At, Value: p.Value / (1 << 20)})
-		}
-		plots = append(plots, queues, plot{"Memory of " + n.Metrics + ", MiB", []line{{"resident", memory}}})
+		memory := line("resident", n.Memory, func(p result.Point) (float64, float64) { return p.At, p.Value / (1 << 20) })
+		plots = append(plots, queues, plot{"Memory of " + n.Metrics + ", MiB", []chart.ContinuousSeries{memory}})
 	}
 	return plots
 }
@@ -382,15 +381,10 @@ func (p plot) SVG() (template.HTML, error) {
 		Background: chart.Style{Padding: chart.Box{Top: 30, Left: 10, Right: 20, Bottom: 10}}, // the legend is above
 	}
 	for _, l := range p.lines {
-		if len(l.points) == 0 {
-			continue
+		if l.Len() > 0 {
+			c.Series = append(c.Series, l)
+			last, high = max(last, slices.Max(l.XValues)), max(high, slices.Max(l.YValues))
 		}
-		s := chart.ContinuousSeries{Name: l.name}
-		for _, point := range l.points {
-			s.XValues, s.YValues = append(s.XValues, point.At), append(s.YValues, point.Value)
-			last, high = max(last, point.At), max(high, point.Value)
-		}
-		c.Series = append(c.Series, s)
 	}
 	if len(c.Series) == 0 {
 		return "", nil

@@ -241,9 +241,23 @@ type Comparison struct {
 	Passed   bool      `json:"passed"` // judged, and nothing was missed
 }
 
+// Figure is one number of a run.
+type Figure struct {
+	Name string // in JSON
+	Of   func(*Run) float64
+}
+
+// The usual figures.
+var (
+	PerSecond = Figure{"perSecond", func(r *Run) float64 { return r.PerSecond }}
+	P50       = Figure{"p50Ms", func(r *Run) float64 { return r.LatencyMs.P50 }}
+	P99       = Figure{"p99Ms", func(r *Run) float64 { return r.LatencyMs.P99 }}
+)
+
 // Ratio is a figure of one side over that of another, or alone, round by round, and what its median must be; a bound of 0 is none.
 type Ratio struct {
 	Name    string    `json:"name"`
+	Figure  Figure    `json:"-"`
 	AtLeast float64   `json:"atLeast,omitempty"`
 	AtMost  float64   `json:"atMost,omitempty"`
 	Rounds  []float64 `json:"rounds"`
@@ -251,16 +265,16 @@ type Ratio struct {
 	Void    string    `json:"void,omitempty"` // why a round says nothing, or there is none
 }
 
-// Compare fills in the rounds of a figure of over, or of over divided by under. A round in which a run is void says nothing.
-func (r *Ratio) Compare(figure func(*Run) float64, over, under []*Run, divided bool) {
+// Compare fills in the rounds of the figure of over, or of over divided by under. A round in which a run is void says nothing.
+func (r *Ratio) Compare(over, under []*Run, divided bool) {
 	if divided { // interrupted amid a round
 		over = over[:min(len(over), len(under))]
 	}
 	for i, run := range over {
-		value, void := figure(run), run.Void
+		value, void := r.Figure.Of(run), run.Void
 		if divided {
 			void = cmp.Or(void, under[i].Void)
-			if divisor := figure(under[i]); divisor > 0 {
+			if divisor := r.Figure.Of(under[i]); divisor > 0 {
 				value /= divisor
 			} else {
 				void = cmp.Or(void, "nothing to divide by")

@@ -40,7 +40,7 @@ var (
 
 // client is one connection that sends. Its reader goroutine runs loop; in an open loop another one calls offer.
 type client struct {
-	ws     *websocket.Conn
+	*websocket.Conn
 	out    *corked      // beneath it
 	in     bytes.Buffer // the last message that was read
 	number int64
@@ -56,8 +56,8 @@ type client struct {
 	bursts   []burst
 	free     []int // bursts with nothing unanswered
 	sent     int   // bursts with something unanswered
-	backlog  queue[time.Duration]
-	holds    queue[hold]
+	backlog  []time.Duration
+	holds    []hold
 	stopping bool  // no burst leaves any more
 	ended    bool  // the connection is closed, or about to be
 	lost     error // why it ended before it was told to
@@ -72,7 +72,7 @@ type burst struct {
 // openClient opens the i-th connection, whose send buffer takes all of its unanswered requests.
 func (r *runner) openClient(ctx context.Context, i int) (_ *client, err error) {
 	c := newClient(&r.load, r.meter, r.causes, i)
-	c.ws, err = r.load.Access.dial(ctx, r.load.URLs[i%len(r.load.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
+	c.Conn, err = r.load.Access.dial(ctx, r.load.URLs[i%len(r.load.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -86,18 +86,15 @@ func (r *runner) openClient(ctx context.Context, i int) (_ *client, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ws.SetReadLimit(maxReadBytes)
-	c.ws.SetCloseHandler(func(int, string) error { return nil }) // it is not answered
-	c.ws.SetPingHandler(func(data string) error {
+	c.SetReadLimit(maxReadBytes)
+	c.SetCloseHandler(func(int, string) error { return nil }) // it is not answered
+	c.SetPingHandler(func(data string) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.ws.WriteControl(websocket.PongMessage, []byte(data), time.Time{})
+		return c.WriteControl(websocket.PongMessage, []byte(data), time.Time{})
 	})
 	return c, nil
 }
-
-// Close ends the connection without a word.
-func (c *client) Close() error { return c.ws.Close() }
 
 func newClient(l *Load, m *meter, causes *causes, i int) *client {
 	return &client{number: int64(i), load: l, meter: m, rng: rand.New(rand.NewPCG(uint64(l.Signers.Base), uint64(i))), causes: causes}
@@ -114,9 +111,11 @@ func (l *Load) window() int {
 // loop sends, in a closed loop, and reads until the connection ends; then nothing of it is left.
 func (c *client) loop() {
 	defer c.Close()
-	c.first()
+	c.mu.Lock()
+	c.proceedLocked(c.meter.now())
+	c.mu.Unlock()
 	for {
-		_, message, err := c.ws.NextReader()
+		_, message, err := c.NextReader()
 		if err == nil {
 			c.in.Reset()
 			_, err = c.in.ReadFrom(message)
@@ -131,14 +130,6 @@ func (c *client) loop() {
 	}
 }
 
-func (c *client) first() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.load.Rate == 0 && !c.stopping {
-		c.sendLocked(c.meter.now())
-	}
-}
-
 // offer sends a burst that is due, or lets it wait for its turn. It reports false, and does nothing, when the connection has ended.
 func (c *client) offer(due time.Duration) bool {
 	c.mu.Lock()
@@ -146,10 +137,10 @@ func (c *client) offer(due time.Duration) bool {
 	switch {
 	case c.ended || c.stopping:
 		return false
-	case c.sent < c.load.window() && c.backlog.len() == 0:
+	case c.sent < c.load.window() && len(c.backlog) == 0:
 		c.sendLocked(due)
-	case c.backlog.len() < maxBacklog:
-		c.backlog.push(due)
+	case len(c.backlog) < maxBacklog:
+		c.backlog = append(c.backlog, due)
 	default:
 		c.meter.leave(due, c.load.Inflight)
 	}
@@ -171,7 +162,7 @@ func (c *client) sendLocked(due time.Duration) {
 	for i := at * n; i < (at+1)*n; i++ {
 		c.composeLocked(&c.requests[i], now)
 		c.text = appendRequest(c.text[:0], firstID+i, &c.requests[i], c.number)
-		c.ws.WriteMessage(websocket.TextMessage, c.text) // flush says what came of it
+		c.WriteMessage(websocket.TextMessage, c.text) // flush says what came of it
 	}
 	c.bursts[at] = burst{due: due, left: n}
 	c.sent++
@@ -188,8 +179,8 @@ func (c *client) composeLocked(r *request, now time.Duration) {
 		r.method = c.load.Mix.pick(c.rng)
 	}
 	if r.method == MarkUsed || r.method == MarkRecyclable {
-		for c.holds.len() > 0 && !r.known {
-			h := c.holds.pop()
+		for len(c.holds) > 0 && !r.known {
+			h := pop(&c.holds)
 			r.nonceOf, r.known = h.nonceOf, now < h.until
 		}
 		if !r.known {
@@ -241,9 +232,10 @@ func (c *client) stop(until time.Time) {
 
 // forgetLocked counts what waits for its turn as unsent.
 func (c *client) forgetLocked() {
-	for c.backlog.len() > 0 {
-		c.meter.leave(c.backlog.pop(), c.load.Inflight)
+	for _, due := range c.backlog {
+		c.meter.leave(due, c.load.Inflight)
 	}
+	c.backlog = nil
 }
 
 // end accounts for what was not answered. err is what the reader met.
@@ -277,11 +269,11 @@ func (c *client) receive(message []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.meter.now()
-	if err := c.answeredLocked(message, now); err != nil {
-		return err
+	err := c.answeredLocked(message, now)
+	if err == nil {
+		c.proceedLocked(now)
 	}
-	c.proceedLocked(now)
-	return nil
+	return err
 }
 
 // proceedLocked sends what may leave now that answers have come, or ends the connection.
@@ -291,15 +283,15 @@ func (c *client) proceedLocked(now time.Duration) {
 	case c.stopping:
 		if c.sent == 0 {
 			c.ended = true
-			goodbye(c.ws)
+			goodbye(c.Conn)
 		}
 	case c.load.Rate == 0:
 		if c.sent == 0 {
 			c.sendLocked(now)
 		}
 	default:
-		for c.sent < c.load.window() && c.backlog.len() > 0 && !c.ended {
-			c.sendLocked(c.backlog.pop())
+		for c.sent < c.load.window() && len(c.backlog) > 0 && !c.ended {
+			c.sendLocked(pop(&c.backlog))
 		}
 	}
 }
@@ -344,11 +336,11 @@ func (c *client) acknowledgedLocked(r *request, rep *reply, due time.Duration) e
 			return err
 		}
 		if !c.load.Mix.allocatesOnly() {
-			if c.holds.len() == max(maxHolds, c.load.window()*c.load.Inflight) {
-				c.holds.pop()
+			if len(c.holds) == max(maxHolds, c.load.window()*c.load.Inflight) {
+				pop(&c.holds)
 			}
 			// A hold lasts from its commit, which is later than when it was due.
-			c.holds.push(hold{r.nonceOf, due + time.Duration(holdMs)*time.Millisecond})
+			c.holds = append(c.holds, hold{r.nonceOf, due + time.Duration(holdMs)*time.Millisecond})
 		}
 	}
 	if c.causes != nil && r.method != Status {
@@ -357,24 +349,9 @@ func (c *client) acknowledgedLocked(r *request, rep *reply, due time.Duration) e
 	return nil
 }
 
-// queue gives out its oldest first. It uses its room again.
-type queue[T any] struct {
-	items []T
-	head  int
-}
-
-func (q *queue[T]) len() int { return len(q.items) - q.head }
-
-func (q *queue[T]) push(item T) {
-	if q.head > len(q.items)/2 {
-		q.items = append(q.items[:0], q.items[q.head:]...)
-		q.head = 0
-	}
-	q.items = append(q.items, item)
-}
-
-// pop takes the oldest, of which there must be one.
-func (q *queue[T]) pop() T {
-	q.head++
-	return q.items[q.head-1]
+// pop takes the oldest of what waits, of which there must be one.
+func pop[T any](waiting *[]T) T {
+	oldest := (*waiting)[0]
+	*waiting = (*waiting)[1:]
+	return oldest
 }

@@ -5,7 +5,7 @@
 // requests and nothing else; that Run returns once every connection is closed and every goroutine has ended.
 //
 // It shares the processors with what it measures, so a Load is built to cost little: a burst of requests is composed into one buffer and is
-// one system call, an answer is looked through for the few words of interest without being decoded, and no request takes memory. Each
+// one system call, and an answer is looked through for the few words of interest without being decoded. Each
 // connection has one goroutine that reads; in a closed loop the same one sends, in an open loop one sends for all. What a request met is
 // what is counted: only the clients of a Steady reconnect and try again.
 //
@@ -27,32 +27,34 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Load says what to send. Every connection sends bursts of Inflight requests, each burst in one write. In a closed loop, which is Rate 0,
-// the next burst leaves when all of the last were answered. In an open one bursts are due at even times, spread over all connections,
-// whatever was answered.
+// Load says what to send; its tags are those of the command line. Every connection sends bursts of Inflight requests, each burst in one
+// write. In a closed loop, which is Rate 0, the next burst leaves when all of the last were answered. In an open one bursts are due at even
+// times, spread over all connections, whatever was answered.
 type Load struct {
-	URLs        []string // such as "ws://127.0.0.1:8080/ws"; connections take them in turn
-	Access      Access
-	Connections int     // that send
-	Inflight    int     // requests of a burst, 1 to MaxInflight
-	Rate        float64 // requests a second that become due over all connections; 0 is a closed loop
+	URLs   []string `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"${url}"`
+	Access Access   `embed:"" group:"target"`
 
-	RampUp   time.Duration // over which connections are opened; then all begin together
-	Warmup   time.Duration // passes after the last connection was opened and before measuring
-	Duration time.Duration // measured, above 0
+	Connections int     `default:"64" help:"Connections that send."`
+	Inflight    int     `default:"16" help:"${inflight}"`
+	Rate        float64 `default:"0" help:"${rate}"`
+	Mix         Mix     `default:"allocate=1" help:"${mix}"`
+	Signers     Signers `embed:""`
+	Subscribers int     `default:"0" help:"Further connections that receive the events of all signers. ${subscribers}"`
 
-	Mix     Mix
-	Signers Signers
+	RampUp   time.Duration `group:"time" default:"0s" help:"Time over which the connections are opened; then all begin to send."`
+	Warmup   time.Duration `group:"time" default:"1s" help:"Time before measuring, once all are open."`
+	Duration time.Duration `group:"time" default:"5s" help:"Time measured."`
+
 	// Owned are, for each of URLs, the accounts that its connections ask for, numbers less Signers.Base; nil: any.
-	Owned       [][]int64
-	Subscribers int       // further connections that receive all events
-	Verify      *Recorder // is told the calls of the whole run; nil: they are not kept
+	Owned  [][]int64 `kong:"-"`
+	Slow   Slow      `kong:"-"` // further clients
+	Verify *Recorder `kong:"-"` // is told the calls of the whole run; nil: they are not kept
 
 	// Progress, where it is set, is called after each measured second, from one goroutine, and must not block.
-	Progress func(result.Second)
+	Progress func(result.Second) `kong:"-"`
 	// BeginMeasure and EndMeasure, where they are set, are called when the measured time begins and when it has ended, so that others may
 	// measure the same time. EndMeasure is not called without BeginMeasure.
-	BeginMeasure, EndMeasure func()
+	BeginMeasure, EndMeasure func() `kong:"-"`
 
 	grace time.Duration // how long answers are waited for at the end; 0: what is usual
 }
@@ -75,20 +77,24 @@ func (l *Load) describe() result.Load {
 // Access is what connections show, and whom they trust. The zero Access shows nothing, and trusts the certificates of the system. It is not
 // to be changed once it is used.
 type Access struct {
-	Header http.Header // sent with each upgrade
-	TLS    *tls.Config // of wss addresses
+	Token string `env:"NONCEGATE_TOKEN" placeholder:"KEY" help:"API key, or another Bearer token, that connections show. ${secret}"`
+	CA    string `name:"ca" placeholder:"FILE" help:"Certificates of the authorities that are trusted with wss, in PEM. Default: the system's."`
+
+	Header http.Header `kong:"-"` // sent with each upgrade
+	TLS    *tls.Config `kong:"-"` // of wss addresses
 }
 
-// NewAccess makes the Access of an API key or another Bearer token, "" for none, and of a file with the certificates of the authorities
-// that are trusted, "" for those of the system.
-func NewAccess(token, caFile string) (a Access, err error) {
-	if token != "" {
-		a.Header = http.Header{"Authorization": {"Bearer " + token}}
+// AfterApply is called by the parser.
+func (a *Access) AfterApply() (err error) {
+	if a.Token != "" {
+		a.Header = http.Header{"Authorization": {"Bearer " + a.Token}}
 	}
-	if caFile != "" {
-		a.TLS, err = tlsfiles.Client(caFile, "", "")
+	if a.CA != "" {
+		if a.TLS, err = tlsfiles.Client(a.CA, "", ""); err != nil {
+			err = fmt.Errorf("--ca: %w", err)
+		}
 	}
-	return a, err
+	return err
 }
 
 // Method is one of the methods that a load is mixed of.
@@ -182,8 +188,8 @@ func (m *Mix) pick(rng *rand.Rand) Method {
 
 // Signers are Count accounts with numbers from Base on. One of them is a hot signer.
 type Signers struct {
-	Base  int64
-	Count int
+	Count int   `name:"signers" default:"1000" help:"Number of signers; 1 is one hot signer."`
+	Base  int64 `name:"signer-base" default:"0" help:"Number of the first signer's account."`
 }
 
 // Name is the i-th signer on the wire, i from 0.

@@ -36,14 +36,10 @@ type figures struct {
 	refused map[string]int64        // by reason
 }
 
-func newFigures() *figures {
-	return &figures{latency: newHistogram(), refused: make(map[string]int64)}
-}
+func newFigures() *figures { return &figures{newHistogram(), make(map[string]int64)} }
 
 // newHistogram tells times apart that differ by a thousandth.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, maxLatency.Microseconds(), 3)
-}
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency.Microseconds(), 3) }
 
 // record counts a time that lies within the histogram's range, so that there is no error.
 func record(h *hdrhistogram.Histogram, d time.Duration) {
@@ -90,17 +86,11 @@ func (m *meter) refuse(method Method, due time.Duration, reason string) {
 	m.count(due, func() { m.figuresLocked(method).refused[reason]++ })
 }
 
-func (m *meter) fail(due time.Duration, n int) { m.count(due, func() { m.failed += int64(n) }) }
-
+func (m *meter) fail(due time.Duration, n int)  { m.count(due, func() { m.failed += int64(n) }) }
 func (m *meter) leave(due time.Duration, n int) { m.count(due, func() { m.unsent += int64(n) }) }
-
-// arrive counts an event whose request was due then.
-func (m *meter) arrive(due, at time.Duration) { m.count(due, func() { record(m.arrived, at-due) }) }
-
-func (m *meter) unmatch(at time.Duration) { m.count(at, func() { m.unknown++ }) }
-
-// miss counts events that a subscriber is told it missed.
-func (m *meter) miss(at time.Duration, n int64) { m.count(at, func() { m.missed += n }) }
+func (m *meter) arrive(due, at time.Duration)   { m.count(due, func() { record(m.arrived, at-due) }) } // an event of a request due then
+func (m *meter) unmatch(at time.Duration)       { m.count(at, func() { m.unknown++ }) }
+func (m *meter) miss(at time.Duration, n int64) { m.count(at, func() { m.missed += n }) } // events that a subscriber is told it missed
 
 // endSecond takes what was counted since the last call, as the second that lasted until then.
 func (m *meter) endSecond(until time.Duration) result.Second {
@@ -148,7 +138,7 @@ func summary(h *hdrhistogram.Histogram) result.Latency {
 func (m *meter) report(r *result.Run) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.Refused, r.Methods, r.Timeline, r.Unsent = make(map[string]int64), make(map[string]result.Method), m.timeline, m.unsent
+	r.Methods, r.Timeline, r.Unsent = make(map[string]result.Method), m.timeline, m.unsent
 	all := newFigures()
 	for method, f := range m.total {
 		if f.latency.TotalCount() > 0 || len(f.refused) > 0 {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	goclient "noncegate/client"
 	"noncegate/scripts/loadtest/result"
 )
 
@@ -33,15 +34,17 @@ type runner struct {
 	meter   *meter
 	causes  *causes // nil without subscribers
 	clients []*client
-	subs    []*subscriber
+	subs    []*goclient.Client
 	noticed noticed       // by subscribers
+	slow    *slowClients  // nil: there are none
 	pacer   *pacer        // nil in a closed loop
 	nobody  chan struct{} // closed: every client has ended
 
-	reading  sync.WaitGroup // clients
-	sending  sync.WaitGroup // the pacer
-	measured time.Duration
-	lost     map[string]int64 // connections, by why
+	reading   sync.WaitGroup // clients
+	sending   sync.WaitGroup // the pacer
+	receiving sync.WaitGroup // subscribers
+	measured  time.Duration
+	lost      map[string]int64 // connections, by why
 }
 
 // Run makes the load and measures it; see the package for what it promises. When ctx ends, the result is what was measured until then,
@@ -72,6 +75,11 @@ func (l Load) Run(ctx context.Context) (*result.Run, error) {
 }
 
 func (r *runner) open(ctx context.Context) (err error) {
+	if r.load.Slow.Clients > 0 {
+		if r.slow, err = startSlow(ctx, r.load); err != nil {
+			return err
+		}
+	}
 	if r.load.Subscribers > 0 {
 		r.causes = newCauses(r.meter, r.load.Subscribers)
 		if r.subs, err = openAll(ctx, r.load.Subscribers, r.subscribe); err != nil {
@@ -141,6 +149,9 @@ func (r *runner) measure(ctx context.Context) error {
 	if r.load.BeginMeasure != nil {
 		r.load.BeginMeasure()
 	}
+	if r.load.Slow.Misbehave {
+		close(r.slow.begun)
+	}
 	if r.load.EndMeasure != nil {
 		defer r.load.EndMeasure()
 	}
@@ -184,10 +195,14 @@ func (r *runner) stop(why error) {
 		r.lost["subscriber: "+why] = n
 	}
 	for _, s := range r.subs {
-		s.Close()
+		s.Close() // it returns nil
 	}
+	r.receiving.Wait()
 	if r.causes != nil {
 		r.causes.end()
+	}
+	if r.slow != nil {
+		r.slow.stop()
 	}
 	if r.measured > 0 {
 		r.meter.endSecond(r.meter.begin + r.measured)
@@ -200,6 +215,9 @@ func (r *runner) result() *result.Run {
 		Seconds: r.measured.Seconds(), Opened: int64(len(r.clients) + len(r.subs)), Lost: r.lost,
 	}
 	r.meter.report(res)
+	if r.load.Slow.Misbehave {
+		res.Slow = &r.slow.counts
+	}
 	for _, c := range r.clients {
 		if c.lost != nil {
 			res.Lost[reason(c.lost)]++

@@ -28,7 +28,7 @@ func paced(t *testing.T, first time.Duration, pause func(time.Duration), ended .
 		time.AfterFunc(45*time.Millisecond, p.end)
 		p.loop()
 		for i, c := range r.clients {
-			sent[i] = c.backlog.items
+			sent[i] = c.backlog
 		}
 		unsent = r.meter.unsent
 	})

@@ -3,7 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
-	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -26,23 +26,30 @@ const (
 	Trickle Behaviour = "trickle"
 )
 
-// Slow are clients that misbehave on purpose beside a Load: subscribed to the events of all signers, and sending. What they send and
-// receive is counted nowhere else.
+// Slow are clients that misbehave on purpose beside a load. They are connected all the time. What they send and receive is counted nowhere
+// else.
 type Slow struct {
-	URLs      []string // as in Load
-	Access    Access   // as in Load
 	Clients   int
-	Behaviour Behaviour // what they do once they are told to
-	// Rate is how many allocations a second they send together, above 0. One that the gateway does not read from sends less.
-	Rate    float64
-	Signers Signers // the accounts they allocate of
+	Behaviour Behaviour
+	Rate      float64 // allocations a second they send together, above 0; one that the gateway does not read from sends less
+	// Misbehave has them subscribe to the events of all signers, send, and misbehave from the begin of the measured time; else they keep
+	// still.
+	Misbehave bool
 }
 
-// SlowClients are the clients of a Slow. Each has a goroutine, and another one that sends; Stop ends them.
-type SlowClients struct {
-	slow   Slow
+// Beside is the load with a share of its clients, and of its rate, made slow ones.
+func (l Load) Beside(share float64, how Behaviour) Load {
+	clients := int(math.Round(share * float64(l.Connections)))
+	share = float64(clients) / float64(max(l.Connections, 1))
+	l.Slow = Slow{Clients: clients, Behaviour: how, Rate: share * l.Rate}
+	l.Connections, l.Rate = l.Connections-clients, l.Rate*(1-share)
+	return l
+}
+
+// slowClients are the clients of a Slow. Each has a goroutine, and another one that sends; stop ends them.
+type slowClients struct {
+	load   Load
 	begun  chan struct{} // closed: they misbehave
-	once   sync.Once
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -51,39 +58,32 @@ type SlowClients struct {
 	counts result.Slow
 }
 
-// Start opens the connections and leaves them idle until Misbehave. The caller must call Stop. ctx bounds only the opening.
-func (s Slow) Start(ctx context.Context) (*SlowClients, error) {
-	g := &SlowClients{slow: s, begun: make(chan struct{})}
-	g.counts = result.Slow{Clients: s.Clients, Behaviour: string(s.Behaviour), Ended: make(map[string]int64)}
+// startSlow opens the connections of a load's slow clients and leaves them idle until begun is closed. ctx bounds only the opening.
+func startSlow(ctx context.Context, l Load) (*slowClients, error) {
+	g := &slowClients{load: l, begun: make(chan struct{})}
+	g.counts = result.Slow{Clients: l.Slow.Clients, Behaviour: string(l.Slow.Behaviour), Ended: make(map[string]int64)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	all, err := openAll(ctx, s.Clients, g.open)
+	all, err := openAll(ctx, l.Slow.Clients, g.open)
 	if err != nil {
 		g.cancel()
 		return nil, fmt.Errorf("open the slow clients: %w", err)
 	}
 	for i, first := range all {
-		c := &slowClient{SlowClients: g, number: i, rng: rand.New(rand.NewPCG(uint64(s.Signers.Base), uint64(i)))}
+		c := &slowClient{slowClients: g, number: i, rng: rand.New(rand.NewPCG(uint64(l.Signers.Base), uint64(i)))}
 		g.wg.Go(func() { c.live(first) })
 	}
 	return g, nil
 }
 
-// Misbehave lets them subscribe, send, and misbehave from now on. It may be called more than once, and does not wait.
-func (g *SlowClients) Misbehave() { g.once.Do(func() { close(g.begun) }) }
-
-// Stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is first, for a moment,
-// which tells whether the gateway had closed them. It may be called again, with the same answer.
-func (g *SlowClients) Stop() result.Slow {
+// stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is first, for a moment,
+// which tells whether the gateway had closed them.
+func (g *slowClients) stop() *result.Slow {
 	g.cancel()
 	g.wg.Wait()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	counts := g.counts
-	counts.Ended = maps.Clone(counts.Ended)
-	return counts
+	return &g.counts
 }
 
-func (g *SlowClients) count(change func(*result.Slow)) {
+func (g *slowClients) count(change func(*result.Slow)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change(&g.counts)
@@ -140,14 +140,14 @@ type slowConn struct {
 }
 
 // open opens a connection. The kernel keeps little of what its client does not read.
-func (g *SlowClients) open(ctx context.Context, i int) (c slowConn, err error) {
-	url := g.slow.URLs[i%len(g.slow.URLs)]
-	c.Conn, err = g.slow.Access.dial(ctx, url, func(ctx context.Context, network, address string) (net.Conn, error) {
+func (g *slowClients) open(ctx context.Context, i int) (c slowConn, err error) {
+	url := g.load.URLs[i%len(g.load.URLs)]
+	c.Conn, err = g.load.Access.dial(ctx, url, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c.below = &throttled{TCPConn: conn.(*net.TCPConn), how: g.slow.Behaviour, free: make(chan struct{})}
+		c.below = &throttled{TCPConn: conn.(*net.TCPConn), how: g.load.Slow.Behaviour, free: make(chan struct{})}
 		return c.below, c.below.SetReadBuffer(slowReadBuffer)
 	})
 	return c, err
@@ -161,7 +161,7 @@ func (c slowConn) reset() {
 
 // slowClient is one client over all its connections. Its goroutine runs live.
 type slowClient struct {
-	*SlowClients
+	*slowClients
 	number int
 	rng    *rand.Rand // in a session of what it sends
 }
@@ -190,7 +190,7 @@ func (c *slowClient) live(conn slowConn) {
 	}
 }
 
-// comeBack opens the next connection after a pause, however long it takes; false once Stop was called.
+// comeBack opens the next connection after a pause, however long it takes; false once it was stopped.
 func (c *slowClient) comeBack() (slowConn, bool) {
 	for {
 		select {
@@ -209,7 +209,7 @@ func (c *slowClient) comeBack() (slowConn, bool) {
 	}
 }
 
-// session misbehaves on one connection until the other side ends it or Stop is called, and says why it ended: at best by the close frame
+// session misbehaves on one connection until the other side ends it or stop is called, and says why it ended: at best by the close frame
 // that the client had not read. Its connection is left open, and nothing is sent any more.
 func (c *slowClient) session(conn slowConn) error {
 	if err := firstRequest(conn.Conn, subscription); err != nil {
@@ -238,7 +238,7 @@ var subscription = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":%q,"param
 
 // send sends at the client's share of the rate until ctx ends. It waits for a gateway that does not read.
 func (c *slowClient) send(ctx context.Context, conn slowConn) error {
-	tick := time.NewTicker(max(time.Microsecond, time.Duration(float64(c.slow.Clients)/c.slow.Rate*float64(time.Second))))
+	tick := time.NewTicker(max(time.Microsecond, time.Duration(float64(c.load.Slow.Clients)/c.load.Slow.Rate*float64(time.Second))))
 	defer tick.Stop()
 	for {
 		select {
@@ -246,7 +246,7 @@ func (c *slowClient) send(ctx context.Context, conn slowConn) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := conn.WriteMessage(websocket.TextMessage, allocation(c.slow.Signers.Name(c.rng.IntN(c.slow.Signers.Count)))); err != nil {
+		if err := conn.WriteMessage(websocket.TextMessage, allocation(c.load.Signers.Name(c.rng.IntN(c.load.Signers.Count)))); err != nil {
 			return err
 		}
 	}

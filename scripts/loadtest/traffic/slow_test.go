@@ -16,12 +16,13 @@ import (
 	"noncegate/test/lab/wait"
 )
 
-func slow(t *testing.T, s Slow) *SlowClients {
+// slow starts clients that misbehave at once, on one signer.
+func slow(t *testing.T, url string, s Slow) *slowClients {
 	t.Helper()
-	g, err := s.Start(t.Context())
+	g, err := startSlow(t.Context(), Load{URLs: []string{url}, Slow: s, Signers: Signers{Count: 1}})
 	expect.Must(t, err)
-	t.Cleanup(func() { g.Stop() })
-	g.Misbehave()
+	t.Cleanup(func() { g.stop() })
+	close(g.begun)
 	return g
 }
 
@@ -46,13 +47,14 @@ func TestSlowClientsSubscribeAndSendOnceTheyAreToldTo(t *testing.T) {
 		}
 		return nil
 	})
-	g, err := Slow{URLs: []string{url}, Clients: 3, Behaviour: StopReading, Rate: 300, Signers: Signers{Base: 7, Count: 1}}.Start(t.Context())
+	all := Load{URLs: []string{url}, Connections: 15, Rate: 1500, Signers: Signers{Base: 7, Count: 1}}.Beside(0.2, StopReading)
+	g, err := startSlow(t.Context(), all)
 	expect.Must(t, err)
-	defer g.Stop()
+	defer g.stop()
 	if text := first.Load(); text != nil {
 		t.Errorf("%s was sent before", *text)
 	}
-	g.Misbehave()
+	close(g.begun)
 	got := <-requests
 	if !strings.Contains(got, `"nonce_allocate"`) || !strings.Contains(got, Signers{Base: 7}.Name(0)) {
 		t.Errorf("request %s, want an allocate of the signer", got)
@@ -60,7 +62,7 @@ func TestSlowClientsSubscribeAndSendOnceTheyAreToldTo(t *testing.T) {
 	if text := first.Load(); !isSubscribe([]byte(*text)) {
 		t.Errorf("the first message is %s, want a subscription", *text)
 	}
-	if got := g.Stop(); got.Clients != 3 || got.Kicked != 0 || len(got.Ended) != 0 || got.Reconnects != 0 {
+	if got := g.stop(); got.Clients != 3 || got.Kicked != 0 || len(got.Ended) != 0 || got.Reconnects != 0 {
 		t.Errorf("%+v; want three clients and nothing else", got)
 	}
 }
@@ -86,9 +88,9 @@ func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
 				c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(4001, "slow_consumer"), time.Now().Add(patience))
 				return errors.New("kicked")
 			})
-			g := slow(t, Slow{URLs: []string{url}, Clients: 1, Behaviour: behaviour, Rate: 100, Signers: Signers{Count: 1}})
+			g := slow(t, url, Slow{Clients: 1, Behaviour: behaviour, Rate: 100})
 			<-back
-			got := g.Stop()
+			got := g.stop()
 			if got.Kicked != 1 || got.Reconnects != 1 || got.Ended["closed by the server: 4001 slow_consumer"] != 1 || got.Missed != 41 {
 				t.Errorf("%+v; want one that was kicked, came back, and missed the 41 it was told of", got)
 			}
@@ -98,14 +100,14 @@ func TestAClientThatIsKickedIsCountedAndComesBack(t *testing.T) {
 
 func TestAClientThatIsNotLetInAgainKeepsTrying(t *testing.T) {
 	g := startGateway(t)
-	s := slow(t, Slow{URLs: []string{g.URL}, Clients: 1, Behaviour: Trickle, Rate: 10, Signers: Signers{Count: 1}})
+	s := slow(t, g.URL, Slow{Clients: 1, Behaviour: Trickle, Rate: 10})
 	expect.Check(t, g.Kill())
 	wait.Until(t, "it has tried", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return strings.Contains(fmt.Sprint(s.counts.Ended), "not let in again: ")
 	})
-	if got := s.Stop(); got.Reconnects != 0 {
+	if got := s.stop(); got.Reconnects != 0 {
 		t.Errorf("%+v, want no reconnect", got)
 	}
 }

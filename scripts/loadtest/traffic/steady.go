@@ -108,7 +108,7 @@ func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 }
 
 // client puts the access into the settings of a client.
-func (a Access) client(c goclient.Config) goclient.Config {
+func (a *Access) client(c goclient.Config) goclient.Config {
 	c.Header, c.TLS = a.Header, a.TLS
 	return c
 }
@@ -145,9 +145,9 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 	}
 	l.underway.Go(func() {
 		defer func() { <-l.slots }()
-		if s.counted(Allocate, s.allocate(l.ctx)) {
+		if s.allocate(l.ctx) {
 			s.due = l.meter.now()
-			s.counted(MarkUsed, s.mark(l.ctx))
+			s.mark(l.ctx)
 		}
 	})
 }
@@ -202,22 +202,20 @@ type submission struct {
 	phase   Phase
 }
 
-func (s *submission) allocate(ctx context.Context) error {
+func (s *submission) allocate(ctx context.Context) bool {
 	call := s.begin(history.Call{Kind: history.Allocate, RequestID: s.id})
 	a, err := s.by.Allocate(ctx, goclient.AllocateRequest{Signer: Signer(s.account), RequestID: s.id})
 	if err == nil {
 		s.hold = a.Hold()
 	}
-	s.told(call, a.AllocateResult, err)
-	return err
+	return s.ended(Allocate, call, a.AllocateResult, err)
 }
 
-func (s *submission) mark(ctx context.Context) error {
+func (s *submission) mark(ctx context.Context) bool {
 	tx := txHash(nonceOf{s.account, s.hold.Nonce, s.hold.Attempt}, int64(s.number))
 	call := s.begin(history.Call{Kind: history.MarkUsed, Nonce: s.hold.Nonce, Attempt: s.hold.Attempt, TxHash: tx})
 	m, err := s.by.MarkUsed(ctx, s.hold, tx)
-	s.told(call, m, err)
-	return err
+	return s.ended(MarkUsed, call, m, err)
 }
 
 // begin begins the record of a call of a load that is verified.
@@ -226,54 +224,33 @@ func (s *submission) begin(call history.Call) *history.Call {
 	return s.Verify.begin(s.account, call)
 }
 
-// told keeps a call and what came of it. One that was certainly not sent was none.
-func (s *submission) told(call *history.Call, answer any, err error) {
+// ended counts what became of a call, keeps it, and returns whether it was acknowledged. What is unknown, after all that a good client
+// does, has failed; what was certainly not sent is refused, and was no call.
+func (s *submission) ended(m Method, call *history.Call, answer any, err error) bool {
+	now := s.meter.now()
+	_, unknown := errors.AsType[*goclient.UnknownOutcomeError](err)
+	_, notSent := errors.AsType[*goclient.NotSentError](err)
 	refusal, refused := errors.AsType[*wire.Error](err)
 	switch {
-	case call == nil:
-	case err == nil:
-		if text, err := wire.Marshal(answer); err == nil {
-			s.Verify.end(call, &peer.Reply{Result: text})
-		}
-	case isUnknown(err):
-		s.Verify.end(call, nil)
-	case refused:
-		s.Verify.end(call, &peer.Reply{Error: refusal})
-	}
-}
-
-func isUnknown(err error) bool {
-	_, unknown := errors.AsType[*goclient.UnknownOutcomeError](err)
-	return unknown
-}
-
-// counted counts what became of a call, and returns whether it was acknowledged. What is unknown, after all that a good client does, has
-// failed.
-func (s *submission) counted(m Method, err error) bool {
-	now := s.meter.now()
-	switch {
-	case isUnknown(err):
+	case unknown:
 		s.meter.fail(s.due, 1)
+		s.Verify.end(call, nil)
+	case notSent:
+		s.meter.refuse(m, s.due, "not sent: no gateway in time")
+	case refused && refusal.Data != nil:
+		s.meter.refuse(m, s.due, refusal.Data.Reason)
+		s.Verify.end(call, &peer.Reply{Error: refusal})
 	case err != nil:
-		s.meter.refuse(m, s.due, whyRefused(err))
+		s.meter.refuse(m, s.due, err.Error())
 	default:
 		s.meter.acknowledge(m, s.due, now)
+		text, _ := wire.Marshal(answer) // it was one
+		s.Verify.end(call, &peer.Reply{Result: text})
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		record(s.phases[s.phase].latency, now-s.due)
 	}
 	return err == nil
-}
-
-// whyRefused is the reason of a call that certainly did nothing.
-func whyRefused(err error) string {
-	if _, ok := errors.AsType[*goclient.NotSentError](err); ok {
-		return "not sent: no gateway in time"
-	}
-	if refusal, ok := errors.AsType[*wire.Error](err); ok && refusal.Data != nil {
-		return refusal.Data.Reason
-	}
-	return err.Error()
 }
 
 // noticed is what clients noticed of their connections: it counts the lines of their log.

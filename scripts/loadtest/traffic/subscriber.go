@@ -16,13 +16,8 @@ import (
 // eventBuffer is how many events wait for a subscriber's goroutine before some are dropped.
 const eventBuffer = 1 << 14
 
-// subscriber is a client that receives all events, in a goroutine that Close ends.
-type subscriber struct {
-	client *goclient.Client
-	done   chan struct{}
-}
-
-func (r *runner) subscribe(ctx context.Context, i int) (*subscriber, error) {
+// subscribe opens a client that receives all events, in a goroutine that ends with it.
+func (r *runner) subscribe(ctx context.Context, i int) (*goclient.Client, error) {
 	url := r.load.URLs[i%len(r.load.URLs)]
 	c, err := goclient.Dial(ctx, url, r.load.Access.client(goclient.Config{EventBuffer: eventBuffer, Logger: r.noticed.logger()}))
 	if err != nil {
@@ -35,21 +30,12 @@ func (r *runner) subscribe(ctx context.Context, i int) (*subscriber, error) {
 		c.Close()
 		return nil, fmt.Errorf("subscribe at %s: %w", url, err)
 	}
-	s := &subscriber{client: c, done: make(chan struct{})}
-	go func() {
-		defer close(s.done)
+	r.receiving.Go(func() {
 		for e := range sub.Events() {
 			r.receive(e)
 		}
-	}()
-	return s, nil
-}
-
-// Close ends the connection in an orderly way.
-func (s *subscriber) Close() error {
-	err := s.client.Close()
-	<-s.done
-	return err
+	})
+	return c, nil
 }
 
 // eventTypes are the types that requests of a load cause.
