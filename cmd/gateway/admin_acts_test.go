@@ -40,14 +40,16 @@ func newOperators(t *testing.T, more ...string) *operators {
 	for _, who := range []string{"ops", "reader", "nothing"} {
 		o.keys[who] = strings.TrimSpace(runArgs(t, "key", "create", who, store).stdout)
 	}
-	o.app = begun(t, slog.New(slog.NewTextHandler(&o.log, nil)), append(more, store, "--rights="+rights, "--admin-key=0123456789abcdef", "--hold-ttl=10m")...)
+	o.app = begun(t, slog.New(slog.NewTextHandler(&o.log, nil)), append(more, store, "--rights="+rights, "--admin-key=0123456789abcdef",
+		"--hold-ttl=10m")...)
 	return o
 }
 
 // holds has ops hold so many nonces of a signer.
 func (o *operators) holds(signer string, count int, hold time.Duration) {
 	o.Helper()
-	c, err := client.Dial(o.Context(), "ws://"+o.listener.Addr().String()+"/ws", client.Config{Header: http.Header{"Authorization": {"Bearer " + o.keys["ops"]}}})
+	c, err := client.Dial(o.Context(), "ws://"+o.listener.Addr().String()+"/ws",
+		client.Config{Header: http.Header{"Authorization": {"Bearer " + o.keys["ops"]}}})
 	expect.Must(o, err)
 	defer c.Close()
 	_, err = c.Allocate(o.Context(), client.AllocateRequest{Signer: signer, Count: count, Hold: hold})
@@ -111,20 +113,27 @@ func TestActsOfOperators(t *testing.T) {
 		answer     string // contained
 		line       string // of the audit
 	}{
-		{"signer/floor", `{"signer":"s","floor":1,"version":VERSION`, `{"signer":"s","floor":1,"version":77`, "the floor of s goes from 0 to 1, and its next nonce from 5 to 5",
+		{"signer/floor", `{"signer":"s","floor":1,"version":VERSION`, `{"signer":"s","floor":1,"version":77`,
+			"the floor of s goes from 0 to 1, and its next nonce from 5 to 5",
 			`{"signer":"s","floor":1,"next":5}`, `method="POST /admin/v1/signer/floor" signer=s nonce=1 outcome=ok before=0 after=1 why=because`},
-		{"signer/release", `{"signer":"s","nonce":1,"attempt":1`, `{"signer":"s","nonce":1,"attempt":2`, "nonce 1 of s, attempt 1, which is HELD, becomes RELEASED",
-			`"attempt":1,"status":"RELEASED"}`, `method="POST /admin/v1/signer/release" signer=s nonce=1 outcome=ok before=HELD after=RELEASED why=because`},
+		{"signer/release", `{"signer":"s","nonce":1,"attempt":1`, `{"signer":"s","nonce":1,"attempt":2`,
+			"nonce 1 of s, attempt 1, which is HELD, becomes RELEASED",
+			`"attempt":1,"status":"RELEASED"}`,
+			`method="POST /admin/v1/signer/release" signer=s nonce=1 outcome=ok before=HELD after=RELEASED why=because`},
 		{"signer/consume", `{"signer":"s","nonce":2,"attempt":1,"sure":true`, `{"signer":"s","nonce":2,"attempt":2,"sure":true`,
-			"nonce 2 of s, attempt 1, which is HELD, becomes CONSUMED", `"status":"CONSUMED"}`, `nonce=2 outcome=ok before=HELD after=CONSUMED why=because`},
-		{"signer/repair", `{"signer":"s","nonce":3,"attempt":1`, `{"signer":"s","nonce":3,"attempt":2`, "nonce 3 of s, which is HELD, becomes yours with a new attempt",
+			"nonce 2 of s, attempt 1, which is HELD, becomes CONSUMED", `"status":"CONSUMED"}`,
+			`nonce=2 outcome=ok before=HELD after=CONSUMED why=because`},
+		{"signer/repair", `{"signer":"s","nonce":3,"attempt":1`, `{"signer":"s","nonce":3,"attempt":2`,
+			"nonce 3 of s, which is HELD, becomes yours with a new attempt",
 			`"nonce":3,"attempt":2,"status":"HELD","heldUntil":`, `nonce=3 outcome=ok before=HELD after="HELD, attempt 2" why=because`},
 		{"signer/repair", `{"signer":"s","nonce":4,"attempt":1,"thenRelease":true`, `{"signer":"s","nonce":4,"attempt":2,"thenRelease":true`,
 			"nonce 4 of s, which is HELD, becomes yours with a new attempt, and is given back at once", `"nonce":4,"attempt":2,"status":"RELEASED"}`,
 			`nonce=4 outcome=ok before=HELD after="RELEASED, attempt 2" why=because`},
-		{"shard/move", `{"shard":1,"node":"a","token":1`, `{"shard":1,"node":"a","token":9`, "shard 1, which a has, is pinned to a", `"pinned":"a"}}`,
+		{"shard/move", `{"shard":1,"node":"a","token":1`, `{"shard":1,"node":"a","token":9`, "shard 1, which a has, is pinned to a",
+			`"pinned":"a"}}`,
 			`method="POST /admin/v1/shard/move" outcome=ok before="not pinned" after=a why=because`},
-		{"key/revoke", `{"id":"` + id + `"`, "", "the API key " + id + " of reader, which is live, is not good any more, and the connections that it let in are closed",
+		{"key/revoke", `{"id":"` + id + `"`, "", "the API key " + id +
+			" of reader, which is live, is not good any more, and the connections that it let in are closed",
 			`"state":"revoked"`, `method="POST /admin/v1/key/revoke" outcome=ok before=live after=revoked why=because`},
 	} {
 		body := version(c.body, 0)
@@ -146,7 +155,8 @@ func TestActsOfOperators(t *testing.T) {
 		if after := o.stored(); !reflect.DeepEqual(before, after) {
 			t.Errorf("%s: a dry run, or a refusal, has changed %+v to %+v", c.path, before, after)
 		}
-		if said := (asked{"POST", c.path, body + `,"reason":"because"}`, 200, ""}).ask(t, o.app, o.keys["ops"]); !strings.Contains(said, c.answer) {
+		said = asked{"POST", c.path, body + `,"reason":"because"}`, 200, ""}.ask(t, o.app, o.keys["ops"])
+		if !strings.Contains(said, c.answer) {
 			t.Errorf("%s: %s, want %s", c.path, said, c.answer)
 		}
 		// Of two people the second is told: the version, the attempt, the state is another.
@@ -163,11 +173,13 @@ func TestActsOfOperators(t *testing.T) {
 	}
 	asked{"GET", "me", "", 401, "*"}.ask(t, o.app, spare) // it was revoked
 	lines := asked{"GET", "audit?limit=1000", "", 200, ""}.ask(t, o.app, o.keys["admin key"])
-	if !strings.Contains(lines, `"outcome":"ok","before":"HELD","after":"RELEASED","why":"because"`) || !strings.Contains(lines, `"outcome":"dry_run"`) {
+	if !strings.Contains(lines, `"outcome":"ok","before":"HELD","after":"RELEASED","why":"because"`) ||
+		!strings.Contains(lines, `"outcome":"dry_run"`) {
 		t.Error(lines)
 	}
 	expect.Must(t, o.stop(context.WithoutCancel(t.Context()))) // the audit is written
-	for _, line := range []string{`before=0 after=1 why=because`, `before=HELD after="RELEASED, attempt 2" why=because`, `after=revoked why=because`} {
+	for _, line := range []string{`before=0 after=1 why=because`, `before=HELD after="RELEASED, attempt 2" why=because`,
+		`after=revoked why=because`} {
 		if !strings.Contains(o.log.String(), line) {
 			t.Errorf("no line has %s:\n%s", line, o.log.String())
 		}
@@ -184,14 +196,17 @@ func TestSessionsOfTheConsole(t *testing.T) {
 	token := o.tokenIn(asked{"POST", "session", `{"ticket":"` + ticket + `"}`, 200, ""}.ask(t, a, ""))
 	asked{"POST", "session", `{"ticket":"` + ticket + `"}`, 401, "the ticket is not valid: it works once, for a minute"}.ask(t, a, "")
 	if me := (asked{"GET", "me", "", 200, ""}).ask(t, a, token); !strings.Contains(me, `"principal":"ops","credential":"key:`) ||
-		!strings.Contains(me, `"acts":true,"rights":[{"signers":"*","rights":["allocate","mark","mark-any","read","subscribe","admin","repair"]}]`) {
+		!strings.Contains(me, `"acts":true,"rights":[{"signers":"*","rights":[`+
+			`"allocate","mark","mark-any","read","subscribe","admin","repair"]}]`) {
 		t.Error(me)
 	}
-	if me := (asked{"GET", "me", "", 200, ""}).ask(t, a, o.session("admin key")); !strings.Contains(me, `"credential":"admin-key","console":"on","acts":false,"why":"who does`) {
+	me := asked{"GET", "me", "", 200, ""}.ask(t, a, o.session("admin key"))
+	if !strings.Contains(me, `"credential":"admin-key","console":"on","acts":false,"why":"who does`) {
 		t.Error(me)
 	}
 	asked{"GET", "overview", "", 403, "the right read on all signers is missing; nothing happened"}.ask(t, a, o.session("nothing"))
-	for _, path := range []string{"overview", "findings", "settings", "audit", "principals", "keys", "nodes", "shards", "signers", "engine", "jobs"} {
+	for _, path := range []string{"overview", "findings", "settings", "audit", "principals", "keys", "nodes", "shards", "signers", "engine",
+		"jobs"} {
 		asked{"GET", path, "", 200, ""}.ask(t, a, o.session("reader"))
 	}
 	asked{"POST", "shard/move", `{"shard":1,"node":""}`, 200, ""}.ask(t, a, token)
@@ -212,7 +227,8 @@ func TestSessionsOfTheConsole(t *testing.T) {
 
 	reads := newOperators(t, "--console=read")
 	token = reads.session("ops")
-	asked{"POST", "shard/move", `{"shard":1,"node":""}`, 403, "the console may look only at this gateway (--console); nothing happened"}.ask(t, reads.app, token)
+	asked{"POST", "shard/move", `{"shard":1,"node":""}`, 403,
+		"the console may look only at this gateway (--console); nothing happened"}.ask(t, reads.app, token)
 	asked{"POST", "shard/move", `{"shard":1,"node":""}`, 200, ""}.ask(t, reads.app, reads.keys["ops"]) // a command
 	off := newOperators(t, "--console=off")
 	asked{"POST", "session", `{}`, 403, "the console is off at this gateway (--console)"}.ask(t, off.app, off.keys["ops"])
@@ -234,7 +250,8 @@ func TestEventsAtTheAdminAddress(t *testing.T) {
 		t.Error(err)
 	}
 	for name, bad := range map[string]client.Config{
-		"the ticket a second time": {Header: origin, OwnerConnections: -1}, "another origin": {Header: http.Header{"Origin": {"https://page.example"}}, OwnerConnections: -1},
+		"the ticket a second time": {Header: origin, OwnerConnections: -1},
+		"another origin":           {Header: http.Header{"Origin": {"https://page.example"}}, OwnerConnections: -1},
 	} {
 		at := url
 		if name != "the ticket a second time" {
@@ -253,9 +270,11 @@ func TestEventsAtTheAdminAddress(t *testing.T) {
 func TestJobsOfOperators(t *testing.T) {
 	o := newOperators(t)
 	a, ops := o.app, o.keys["ops"]
-	asked{"POST", "job", `{"kind":"floors","floors":[{"signer":"f","floor":3}]}`, 403, "the right admin on all signers is missing; nothing happened"}.ask(t, a, o.keys["reader"])
+	asked{"POST", "job", `{"kind":"floors","floors":[{"signer":"f","floor":3}]}`, 403,
+		"the right admin on all signers is missing; nothing happened"}.ask(t, a, o.keys["reader"])
 	for body, why := range map[string]string{
-		`{"kind":"all"}`: `kind: "all" must be releaseUnknown or floors`, `{"kind":"floors"}`: "floors: is missing; it must be signers with their floors",
+		`{"kind":"all"}`:    `kind: "all" must be releaseUnknown or floors`,
+		`{"kind":"floors"}`: "floors: is missing; it must be signers with their floors",
 		`{"kind":"floors","floors":[{"signer":"a b","floor":3}]}`:                    `floors[0]: "a b" with 3 is no signer with a floor of 0 or higher`,
 		`{"kind":"releaseUnknown","principal":"ops","olderThan":"soon"}`:             `olderThan: "soon" must be a duration, such as 1h`,
 		`{"kind":"releaseUnknown","olderThan":"1s"}`:                                 "principal: is missing; it must be who holds them",
@@ -265,8 +284,9 @@ func TestJobsOfOperators(t *testing.T) {
 	}
 	floors := `{"kind":"floors","floors":[{"signer":"f","floor":3},{"signer":"<b>g</b>","floor":4}],"reason":"restored"`
 	before := o.stored()
-	if said := (asked{"POST", "job", floors + `,"dryRun":true}`, 200, ""}).ask(t, a, ops); !strings.Contains(said, `"count":2,"dryRun":true,"wouldDo":"the floors of 2 signers are raised"`) {
-		t.Error(said)
+	dry := asked{"POST", "job", floors + `,"dryRun":true}`, 200, ""}.ask(t, a, ops)
+	if !strings.Contains(dry, `"count":2,"dryRun":true,"wouldDo":"the floors of 2 signers are raised"`) {
+		t.Error(dry)
 	}
 	if !reflect.DeepEqual(before, o.stored()) {
 		t.Error("a dry run has changed something")
@@ -277,12 +297,14 @@ func TestJobsOfOperators(t *testing.T) {
 		expect.Must(t, json.Unmarshal([]byte(asked{"GET", "job?id=" + id, "", 200, ""}.ask(t, a, ops)), &said))
 		return said.Job.State == "done"
 	})
-	if said.Job.Done != 2 || said.Job.Left != 0 || said.Job.Principal != "ops" || len(said.Outcomes) != 2 || said.Outcomes[1].Signer != "<b>g</b>" || said.Outcomes[1].Outcome != "done" {
+	if said.Job.Done != 2 || said.Job.Left != 0 || said.Job.Principal != "ops" || len(said.Outcomes) != 2 ||
+		said.Outcomes[1].Signer != "<b>g</b>" || said.Outcomes[1].Outcome != "done" {
 		t.Errorf("%+v", said)
 	}
 	asked{"POST", "job/cancel", `{"id":"` + id + `"}`, 409, "conflict: the job is done"}.ask(t, a, ops)
 	asked{"GET", "job?id=x", "", 404, `id: "x" is none of the last 10 jobs of this node`}.ask(t, a, ops)
-	if list := (asked{"GET", "signers?prefix=" + "%3Cb", "", 200, ""}).ask(t, a, ops); !strings.Contains(list, `"next":4,"floor":4`) || strings.Contains(list, `"signer":"f"`) {
+	if list := (asked{"GET", "signers?prefix=" + "%3Cb", "", 200, ""}).ask(t, a, ops); !strings.Contains(list, `"next":4,"floor":4`) ||
+		strings.Contains(list, `"signer":"f"`) {
 		t.Error(list)
 	}
 }
@@ -312,7 +334,8 @@ func TestSettingsInForceHaveNoSecrets(t *testing.T) {
 	o := newOperators(t, "--redis-lost-after=31s")
 	said := asked{"GET", "settings", "", 200, ""}.ask(t, o.app, o.keys["admin key"])
 	for _, part := range []string{
-		`{"name":"redis-lost-after","value":"31s","from":"flag"}`, `{"name":"node-secret","from":"environment","secret":true}`, `{"name":"admin-key","from":"flag","secret":true}`,
+		`{"name":"redis-lost-after","value":"31s","from":"flag"}`, `{"name":"node-secret","from":"environment","secret":true}`,
+		`{"name":"admin-key","from":"flag","secret":true}`,
 		`{"name":"lease-ttl","value":"5s","from":"default"}`,
 	} {
 		if !strings.Contains(said, part) {

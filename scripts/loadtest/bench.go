@@ -29,9 +29,6 @@ func (c *benchCmd) Run(ctx context.Context, p *program) error {
 		c.Rounds, c.Warmup, c.Duration, c.Idle, c.Soak = 2, 300*time.Millisecond, time.Second, 3*time.Second, 20*time.Second
 	}
 	r, err := bench.Run(ctx, c.Config)
-	if errors.Is(err, bench.ErrConfig) {
-		return usageError{err}
-	}
 	if r == nil {
 		return interruptedOr(ctx, err)
 	}

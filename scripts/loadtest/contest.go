@@ -28,8 +28,7 @@ type contest struct {
 	ratios   []result.Ratio // of the second side over the first
 }
 
-// contest makes all runs until one is cut short, judges them, reports them, and says how that ends the program. Without any run there is
-// nothing to say but what cut it short.
+// contest makes all runs until one is cut short, judges them, reports them, and says how that ends the program.
 func (p *program) contest(ctx context.Context, c contest) error {
 	if err := c.files.writable(); err != nil {
 		return err
@@ -71,8 +70,7 @@ func (p *program) contest(ctx context.Context, c contest) error {
 	return interruptedOr(ctx, err)
 }
 
-// judgeRatio adds a ratio and, where there is a bound, the verdict on it. There must be a round that says something, unless the contest was
-// interrupted.
+// judgeRatio adds a ratio and the verdict on its bound, if it has one. Only an interrupted contest may have no round.
 func judgeRatio(both *result.Comparison, r result.Ratio, interrupted bool) {
 	both.Ratios = append(both.Ratios, r)
 	v := result.Verdict{Name: r.Name + ", median of the rounds", Want: r.Bound(report.Fixed), Got: r.Void, Passed: r.Kept()}
@@ -86,37 +84,35 @@ func judgeRatio(both *result.Comparison, r result.Ratio, interrupted bool) {
 	}
 }
 
-// judgeContest says how a comparison ended, in a few words. It failed when a criterion was missed, by a run or by a ratio, or a run could
-// not be made.
+// judgeContest says how a comparison ended. It failed when a run or a ratio missed a criterion, or a run could not be made.
 func judgeContest(c *result.Comparison, interrupted bool) {
 	known := slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Unknown })
+	missed := slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Passed })
 	switch {
-	case slices.ContainsFunc(c.Verdicts, func(v result.Verdict) bool { return !v.Passed }),
-		slices.ContainsFunc(c.Runs, func(r *result.Run) bool { return !r.Passed }):
+	case missed || slices.ContainsFunc(c.Runs, func(r *result.Run) bool { return !r.Passed }):
 		c.Outcome = "FAIL"
 	case !known && interrupted:
 		c.Outcome = "not judged: interrupted"
 	case !known:
 		c.Outcome = "not judged: no criterion on the ratios was given"
+	case interrupted:
+		c.Outcome, c.Passed = "PASS (interrupted: judged on the rounds until then)", true
 	default:
 		c.Outcome, c.Passed = "PASS", true
-		if interrupted {
-			c.Outcome += " (interrupted: judged on the rounds until then)"
-		}
 	}
 }
 
 // compareCmd measures two gateways, one after the other, in alternation.
 type compareCmd struct {
 	A            process.Command `group:"target" required:"" placeholder:"COMMAND" help:"Command of the first gateway. ${command}"`
-	B            process.Command `group:"target" required:"" placeholder:"COMMAND" help:"That of the second. Both must serve what --url names."`
+	B            process.Command `group:"target" required:"" placeholder:"COMMAND" help:"The second one. Both must serve what --url names."`
 	LoadFlags    `group:"load"`
 	Rounds       int `group:"time" default:"5" help:"How often both are measured, ${fresh}. Every second round begins with B."`
 	ProcessFlags `group:"time"`
 	ReportFlags  `group:"report"`
 	LostFlags    `group:"criteria"`
-	MinRatio     float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged requests a second, B over A, ${median}. 0: not judged."`
-	MaxP99Ratio  float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99, B over A, ${median}. 0: not judged."`
+	MinRatio     float64 `group:"criteria" default:"0" help:"Smallest ratio of acknowledged a second, B over A, ${median}. ${off}"`
+	MaxP99Ratio  float64 `name:"max-p99-ratio" group:"criteria" default:"0" help:"Largest ratio of the p99, B over A, ${median}. ${off}"`
 }
 
 // Validate is called by the parser.
@@ -187,8 +183,7 @@ func (f *ProcessFlags) stop(ctx context.Context, s *process.Server) error {
 	return nil
 }
 
-// slowCmd shows what slow clients do to the others. In both of its sides the slow clients are connected, so that the gateway has the same
-// connections; without, they keep still.
+// slowCmd shows what slow clients do to others. They are connected on both sides, so that the gateway has the same connections.
 type slowCmd struct {
 	URLs        []string          `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"${url}"`
 	Access      traffic.Access    `embed:"" group:"target"`
@@ -221,7 +216,7 @@ func (c *slowCmd) Validate() error {
 		targetsRule(c.URLs),
 		rule{!(c.SlowShare > 0 && c.SlowShare < 1), "--slow-share must be above 0 and below 1"},
 		connectionsRule(c.Connections),
-		rule{load.Slow.Clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at this --slow-share"},
+		rule{load.Slow.Clients < 1 || load.Connections < 1, "--connections must be enough for a slow client and a healthy one at --slow-share"},
 		rule{!(c.Rate > 0 && c.Rate <= 1e9), "--rate must be above 0 and at most 1e+09: a closed loop hides what slow clients cause"},
 		subscribersRule(c.Subscribers),
 		signersRule(c.Signers),

@@ -62,18 +62,22 @@ func TestAContestIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 func TestTheSlowDrillReportsBothSides(t *testing.T) {
 	g := startGateway(t, "--max-holds=4096")
 	html := filepath.Join(t.TempDir(), "slow.html")
-	code, out, stderr := runProgram(t.Context(), t, nil, "slow", "--url="+g.URL, "--metrics="+g.Admin+"/metrics", "--connections=10", "--rate=400", "--rounds=1",
-		"--warmup=0s", "--duration=2s", "--signers=10", "--min-acknowledged=1", "--max-failed-share=1", "--max-p99-ratio=1000000", "--behaviour=trickle", "--json=-", "--html="+html)
+	code, out, stderr := runProgram(t.Context(), t, nil, "slow", "--url="+g.URL, "--metrics="+g.Admin+"/metrics", "--connections=10",
+		"--rate=400", "--rounds=1",
+		"--warmup=0s", "--duration=2s", "--signers=10", "--min-acknowledged=1", "--max-failed-share=1", "--max-p99-ratio=1000000",
+		"--behaviour=trickle", "--json=-", "--html="+html)
 	var got result.Comparison
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK || len(got.Runs) != 2 || !got.Passed {
 		t.Fatalf("exit %d, %v: %s %s", code, err, out, stderr)
 	}
 	for i, run := range got.Runs {
-		if withSlow := run.Slow != nil; withSlow != (i == 1) || withSlow && run.Slow.Clients != 2 || run.Load.Connections != 8 || run.Load.Rate != 320 {
+		if withSlow := run.Slow != nil; withSlow != (i == 1) || withSlow && run.Slow.Clients != 2 || run.Load.Connections != 8 ||
+			run.Load.Rate != 320 {
 			t.Errorf("run %d: %+v, slow clients %+v", i, run, run.Slow)
 		}
 	}
-	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "with slow clients, round 1") || !strings.Contains(string(page), "healthy clients") {
+	if page, err := os.ReadFile(html); err != nil || !strings.Contains(string(page), "with slow clients, round 1") ||
+		!strings.Contains(string(page), "healthy clients") {
 		t.Errorf("page of %d bytes, %v; want the runs and the ratio", len(page), err)
 	}
 }
@@ -100,7 +104,8 @@ func TestTwoSettingsAreComparedAndAForeignServerIsNotTakenForOne(t *testing.T) {
 	a, url := newGateway(t, sqlite(t)), ""
 	b := strings.Replace(a.command, "--store=", "--mode=basic --store=", 1)
 	args := func() []string {
-		return []string{"compare", "--a=" + a.command, "--b=" + b, "--url=" + url, "--rounds=1", "--connections=4", "--duration=1s", "--warmup=0s",
+		return []string{"compare", "--a=" + a.command, "--b=" + b, "--url=" + url, "--rounds=1", "--connections=4", "--duration=1s",
+			"--warmup=0s",
 			"--min-acknowledged=1", "--max-failed-share=1", "--mix=pairs"}
 	}
 	url = a.url
@@ -108,7 +113,8 @@ func TestTwoSettingsAreComparedAndAForeignServerIsNotTakenForOne(t *testing.T) {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}
 	url = startGateway(t).URL
-	if code, _, stderr := runProgram(t.Context(), t, nil, args()...); code != exitUsage || !strings.Contains(stderr, "--url: the address is taken") {
+	if code, _, stderr := runProgram(t.Context(), t, nil, args()...); code != exitUsage ||
+		!strings.Contains(stderr, "--url: the address is taken") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -146,7 +152,8 @@ func TestGatewaysAreRestartedInTurnAndNothingIsLost(t *testing.T) {
 
 func TestAGatewayThatDoesNotEndOrDoesNotComeBackFailsTheDrill(t *testing.T) {
 	g := newGateway(t, sqlite(t))
-	code, out, stderr := runProgram(t.Context(), t, nil, quickRestart("--gateway="+g.url+`=/bin/sh -c "trap '' TERM; `+g.command+`; true"`, "--stop-timeout=300ms")...)
+	code, out, stderr := runProgram(t.Context(), t, nil, quickRestart("--gateway="+g.url+`=/bin/sh -c "trap '' TERM; `+g.command+`; true"`,
+		"--stop-timeout=300ms")...)
 	if code != exitFailure || !strings.Contains(out+stderr, "was killed") || !strings.Contains(out, "0 of 1") {
 		t.Errorf("exit %d: %s %s", code, out, stderr)
 	}

@@ -108,19 +108,20 @@ var texts = map[string]string{
 	"rate":        "Requests a second over all connections, latency counted from when each was due (open loop). 0: closed loop.",
 	"mix":         "Shares of the methods, such as allocate=6,markUsed=3,markRecyclable=1,status=1, or pairs: each allocation is marked used.",
 	"subscribers": "With them the end-to-end latency is that of the events.",
-	"verify":      "Check answers about some of the signers, which must be unused (--signer-base), and what the gateway says of them afterwards.",
-	"max_e2e":     "Most time for 99 % of the requests, from when each was due to its answer, or with --subscribers to its event. 0s: not judged.",
+	"verify":      "Check answers about some signers, which must be unused (--signer-base), and what the gateway says of them in the end.",
+	"max_e2e":     "Most time for 99 % of requests, from when each was due to its answer, with --subscribers to its event. 0s: not judged.",
 	"growth":      "No stage of a gateway may grow steadily over the run, which takes the figures of its /metrics.",
 	"metrics":     "Default: http://127.0.0.1:8081/metrics for a gateway at port 8080 of this machine, else none.",
+	"off":         "0: not judged.",
 	"secret":      "Best given by the environment: a command line is seen by every user of the host.",
 	"fresh":       "each time on signers that nobody had before",
 	"median":      "the median of the rounds",
-	"behaviour":   "What they do once the measured time begins, subscribed and sending: stop (read nothing) or trickle (a few bytes a second).",
+	"behaviour":   "What they do once the measured time begins, subscribed and sending: stop (reading) or trickle (a few bytes a second).",
 	"slow_rate":   "Requests a second over all clients. The share of the slow ones is sent only when they misbehave.",
 	"witnesses":   "Further healthy connections that receive the events of all signers, and must not miss any for the slow ones.",
 	"slow_ratio":  "Largest ratio of the healthy clients' p99 with slow ones over that without, the median of the rounds.",
 	"gateway":     "Address of a gateway and the command that serves it; repeat it for several.",
-	"ready":       "Address that answers 200 once a gateway is ready, one for each --gateway. Default: it is when a WebSocket handshake succeeds.",
+	"ready":       "Address that answers 200 once a gateway is ready, one for each --gateway. Default: when a WebSocket handshake succeeds.",
 	"submissions": "Submissions a second over all clients, each an allocation and its mark, latency counted from when each was due.",
 	"command":     `Its words are separated by spaces, or stand between two ' or two ". No shell runs it, so it must be the gateway itself.`,
 }
@@ -130,8 +131,7 @@ func (f *ReportFlags) Validate() error {
 	return first(addresses("metrics", "http://127.0.0.1:8081/metrics", f.Metrics...), rule{f.HTML == "-", "--html must be a file"})
 }
 
-// pages are the addresses to read, those given or what is likely, with the key for them. They trust the certificates that the connections
-// of the load trust.
+// pages are the addresses to read, those given or what is likely. They trust the certificates that connections trust.
 func (f *ReportFlags) pages(targets []string, in traffic.Access) observe.Pages {
 	p := observe.Pages{URLs: f.Metrics, TLS: in.TLS}
 	for _, target := range targets {

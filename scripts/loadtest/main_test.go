@@ -40,7 +40,8 @@ func startGateway(t *testing.T, flags ...string) *gateway.Gateway {
 	room, err := guarded.Open("loadtest", nil)
 	expect.Must(t, err)
 	t.Cleanup(func() { expect.Check(t, room.Close()) })
-	g, err := gateway.Start(t.Context(), room, gateway.Config{Program: gatewayProgram, Log: "gateway.log", Args: append(flags, "--store="+sqlite(t))})
+	g, err := gateway.Start(t.Context(), room, gateway.Config{Program: gatewayProgram, Log: "gateway.log",
+		Args: append(flags, "--store="+sqlite(t))})
 	expect.Must(t, err)
 	return g
 }
@@ -99,7 +100,8 @@ func TestARunPrintsWhatItHasWhenItIsInterrupted(t *testing.T) {
 
 // quick is a run whose criteria are met, or not, whatever the machine makes of its time.
 func quick(url string, more ...string) []string {
-	return append([]string{"run", "--url", url, "--warmup=0s", "--duration=1s", "--connections=4", "--min-acknowledged=1", "--max-failed-share=1"}, more...)
+	return append([]string{"run", "--url", url, "--warmup=0s", "--duration=1s", "--connections=4", "--min-acknowledged=1",
+		"--max-failed-share=1"}, more...)
 }
 
 func TestARunEndsWithZeroOrOneByItsCriteria(t *testing.T) {
@@ -127,7 +129,8 @@ func TestATargetThatCannotBeUsedIsNamedWithWhatToDo(t *testing.T) {
 		{"at /ws", quick(wrong)},
 		{"at /ws", []string{"slow", "--url", wrong}},
 	} {
-		if code, out, stderr := runProgram(t.Context(), t, nil, test.args...); code != exitFailure || out != "" || !strings.Contains(stderr, test.want) {
+		if code, out, stderr := runProgram(t.Context(), t, nil, test.args...); code != exitFailure || out != "" ||
+			!strings.Contains(stderr, test.want) {
 			t.Errorf("%q: exit %d, stdout %q, stderr %q, want %q", test.args, code, out, stderr, test.want)
 		}
 	}

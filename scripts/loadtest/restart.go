@@ -49,8 +49,7 @@ func (s *servedBy) UnmarshalText(text []byte) error {
 }
 
 const (
-	// maxWaiting is how many submissions wait for gateways that are away. Each costs a goroutine; what is due beyond them is counted as
-	// never sent.
+	// maxWaiting is how many submissions wait for gateways that are away, each a goroutine; more are never sent.
 	maxWaiting = 50_000
 	// morePatience is how much longer a client tries than a restart may take.
 	morePatience = 30 * time.Second

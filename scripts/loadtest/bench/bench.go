@@ -32,7 +32,7 @@ import (
 
 // Config says what to measure and how long. Its tags are those of the command line.
 type Config struct {
-	Rows     []string      `placeholder:"NAME,…" help:"Rows to measure, or all. Default: all but the soak and the one that fills a database first. docs/bench.md lists them."`
+	Rows     []string      `placeholder:"NAME,…" help:"Rows to measure, or all (docs/bench.md). Default: all but soak and million."`
 	Rounds   int           `default:"5" help:"How often each side is measured; every second round goes backwards."`
 	Warmup   time.Duration `default:"1s" help:"Time before measuring, once all connections are open."`
 	Duration time.Duration `default:"5s" help:"Time measured; some rows take a multiple of it."`
@@ -50,41 +50,35 @@ const (
 	cleanTimeout = time.Minute
 )
 
-// ErrConfig says that a flag breaks a rule, which its error names.
-var ErrConfig = errors.New("")
-
-// validate returns an ErrConfig for the first rule that is broken.
-func (c *Config) validate(scenes []*Scene) error {
+// Validate is called by the parser of the command line.
+func (c *Config) Validate() error {
+	chosen, err := chooseRows(c.Rows)
 	longest := 1
-	for _, s := range scenes {
-		longest = max(longest, s.times)
+	for _, r := range chosen {
+		longest = max(longest, r.times)
 	}
 	switch {
+	case err != nil:
+		return err
 	case c.Rounds < 1 || c.Rounds > 1000:
-		return fmt.Errorf("%w--rounds must be 1 to 1000", ErrConfig)
+		return errors.New("--rounds must be 1 to 1000")
 	case c.Warmup < 0 || c.Idle < 0 || c.Idle > maxIdle:
-		return fmt.Errorf("%w--warmup and --idle must not be negative, and --idle at most %v: no ping is answered meanwhile", ErrConfig, maxIdle)
+		return fmt.Errorf("--warmup and --idle must not be negative, and --idle at most %v: no ping is answered meanwhile", maxIdle)
 	case c.Duration <= 0 || c.Soak <= 0:
-		return fmt.Errorf("%w--duration and --soak must be above 0", ErrConfig)
+		return errors.New("--duration and --soak must be above 0")
 	case c.Warmup+time.Duration(longest)*c.Duration > maxMeasured:
-		return fmt.Errorf("%w--warmup and %d times --duration must be at most %v together, so that no hold expires",
-			ErrConfig, longest, maxMeasured)
+		return fmt.Errorf("--warmup and %d times --duration must be at most %v together, so that no hold expires", longest, maxMeasured)
 	}
 	return nil
 }
 
-// Run measures rows and compares them. A measurement that is void makes its rows so and is no error; neither is the end of ctx, after which
-// the report is what was measured until then, Interrupted.
+// Run measures rows and compares them. A void measurement makes its rows void; the end of ctx the report Interrupted. Neither is an error.
 func Run(ctx context.Context, c Config) (r *Report, err error) {
 	chosen, err := chooseRows(c.Rows)
 	if err != nil {
 		return nil, err
 	}
-	scenes := scenesOf(chosen)
-	if err := c.validate(scenes); err != nil {
-		return nil, err
-	}
-	begin := time.Now()
+	scenes, begin := scenesOf(chosen), time.Now()
 	a, err := openArena(ctx, c)
 	if err != nil {
 		return nil, err
@@ -104,8 +98,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	return r, nil
 }
 
-// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for everything they leave. It belongs to one
-// goroutine.
+// arena is where servers are measured: the programs, the private PostgreSQL, and a folder for all they leave. One goroutine has it.
 type arena struct {
 	Config
 	room  *guarded.Room
@@ -148,8 +141,7 @@ func (a *arena) close() error {
 	return errors.Join(err, a.room.Close())
 }
 
-// measureScene measures every side once a round, until ctx ends. What is void is noted, and the other sides go on: the rows they belong to
-// may be of use.
+// measureScene measures every side once a round, until ctx ends. What is void is noted, and the other sides go on.
 func (a *arena) measureScene(ctx context.Context, s *Scene) {
 	all := a.Rounds
 	if s.once {

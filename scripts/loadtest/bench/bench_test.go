@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -68,8 +67,7 @@ func TestAWrongConfigNamesItsFlag(t *testing.T) {
 	} {
 		c := right
 		change(&c)
-		_, err := Run(t.Context(), c)
-		if !errors.Is(err, ErrConfig) || !strings.HasPrefix(err.Error(), flag) {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)
 		}
 	}
@@ -127,7 +125,8 @@ func TestTheReportShowsRowsAndSides(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
 	}
-	if _, void := r.IsVoid(); err != nil || void || !strings.Contains(string(machine), `"verdict":"met"`) || !strings.Contains(string(machine), `"perSecond":1000`) {
+	if _, void := r.IsVoid(); err != nil || void || !strings.Contains(string(machine), `"verdict":"met"`) ||
+		!strings.Contains(string(machine), `"perSecond":1000`) {
 		t.Error(string(machine), err)
 	}
 }
@@ -165,7 +164,8 @@ func TestASoakFailsByWhatGrowsAndIsVoidWhenItIsTooShort(t *testing.T) {
 		{stage: result.Growth{Unknown: true}, short: true},
 		{dead: result.Growth{Unknown: true}, short: true},
 	} {
-		run := &result.Run{Void: test.void, Acknowledged: 5000, Nodes: []result.Node{{Stages: []result.Stage{{Name: "commitMs", Growth: test.stage}}}}}
+		run := &result.Run{Void: test.void, Acknowledged: 5000, Nodes: []result.Node{{Stages: []result.Stage{{Name: "commitMs",
+			Growth: test.stage}}}}}
 		judgeSoak(run, test.dead)
 		notes := strings.Join(run.Notes, "; ")
 		if (passes(run) > 0) != (test.failed == "") || !strings.HasPrefix(notes, test.failed) || (run.Void != "") != test.short {
@@ -188,7 +188,8 @@ func TestLongEverySceneIsMeasured(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	r, err := Run(ctx, Config{Rows: []string{"all"}, Rounds: 1, Duration: 500 * time.Millisecond, Soak: 14 * time.Second, Progress: io.Discard})
+	r, err := Run(ctx, Config{Rows: []string{"all"}, Rounds: 1, Duration: 500 * time.Millisecond, Soak: 14 * time.Second,
+		Progress: io.Discard})
 	expect.Must(t, err)
 	if why, void := r.IsVoid(); void || len(r.Rows) != len(rows) || r.Interrupted {
 		t.Errorf("%d rows, void: %s", len(r.Rows), why)

@@ -65,8 +65,7 @@ func lookAt(r *result.Run, refusable float64) {
 	}
 }
 
-// idle opens the load's connections, sends one request on each, leaves them alone for a while, and reads what memory the server has come to
-// have for them.
+// idle opens the load's connections, sends one request on each, leaves them alone, and reads what memory the server has for them.
 func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
 	start, err := on[0].resident(ctx)
 	if err != nil {
@@ -96,13 +95,11 @@ func (s *server) resident(ctx context.Context) (float64, error) {
 
 const (
 	slowShare = 0.2
-	// busyShare of the healthy clients' requests may be told server_busy: slow clients are allowed to cost admission, which is refused at
-	// once and retried, within bounds.
+	// busyShare of the healthy clients' requests may be told server_busy: slow clients may cost admission, within bounds.
 	busyShare = 0.01
 )
 
-// slow makes a share of the load's clients slow ones: they subscribe to all signers, send what would have been theirs of the rate, and read
-// nothing. Without misbehave they stay connected and idle, so that the healthy clients, of whom alone the run tells, are as many in both.
+// slow makes a share of the load's clients slow ones. Without misbehave they keep still, so that the healthy ones are as many in both.
 func slow(misbehave bool) drive {
 	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (*result.Run, error) {
 		l = l.Beside(slowShare, traffic.StopReading)

@@ -78,9 +78,10 @@ var (
 	p99           = figure{result.P99, milliseconds}
 	handOutP50    = figure{result.Figure{Name: "handOutP50Ms", Of: func(r *result.Run) float64 { return handOuts(r).P50 }}, milliseconds}
 	handOutP99    = figure{result.Figure{Name: "handOutP99Ms", Of: func(r *result.Run) float64 { return handOuts(r).P99 }}, milliseconds}
-	perConnection = figure{result.Figure{Name: "bytesPerConnection", Of: func(r *result.Run) float64 { return r.BytesPerConnection }}, kibibytes}
-	passed        = figure{result.Figure{Name: "passed", Of: passes}, func(v float64) string { return outcome[v > 0] }}
-	outcome       = map[bool]string{true: "PASS", false: "FAIL"}
+	perConnection = figure{result.Figure{Name: "bytesPerConnection", Of: func(r *result.Run) float64 { return r.BytesPerConnection }},
+		kibibytes}
+	passed  = figure{result.Figure{Name: "passed", Of: passes}, func(v float64) string { return outcome[v > 0] }}
+	outcome = map[bool]string{true: "PASS", false: "FAIL"}
 )
 
 func whole(v float64) string        { return humanize.Comma(int64(v + 0.5)) }

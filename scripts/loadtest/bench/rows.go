@@ -58,7 +58,8 @@ var rows = []Row{
 		sides: []side{{name: "one hot signer", server: gateway, load: closed(256, 4, 1)}, {server: gateway, load: closed(256, 4, 1000)}}},
 	{Name: "million", What: "a million signers at random, 20 M rows of history ÷ a thousand signers, 64 × 16", Scene: "million",
 		long: true, figure: perSecond, AtLeast: 0.5,
-		sides: []side{{name: "a million signers", server: gateway, load: closed(64, 16, fullSigners), full: true}, {server: gateway, load: burst}}},
+		sides: []side{{name: "a million signers", server: gateway, load: closed(64, 16, fullSigners), full: true},
+			{server: gateway, load: burst}}},
 	{Name: "nodes-owners", What: "three nodes ÷ one, clients at the owners", Scene: "nodes", figure: perSecond, AtLeast: 0.9,
 		sides: []side{{name: "clients at the owners", server: gateway, nodes: 3, load: burst, drive: atOwners}, {server: gateway, load: burst}}},
 	{Name: "nodes-anywhere", What: "three nodes ÷ one, clients anywhere", Scene: "nodes", figure: perSecond, AtLeast: 0.6,
@@ -99,8 +100,7 @@ func on(l traffic.Load, over, under string) []side {
 // title is what the report calls a side.
 func (s *side) title() string { return cmp.Or(s.name, s.server) }
 
-// closed is the load of the design: every connection sends a burst of allocations, waits for the replies, sends the burst of their marks,
-// and waits again.
+// closed is the load of the design: every connection sends a burst of allocations, waits, sends the burst of their marks, and waits.
 func closed(connections, inflight, signers int) traffic.Load {
 	return traffic.Load{
 		Connections: connections, Inflight: inflight, Mix: traffic.Mix{Pairs: true}, Signers: traffic.Signers{Count: signers},
@@ -125,7 +125,7 @@ func chooseRows(names []string) (chosen []Row, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("%w--rows knows no %q, only %s", ErrConfig, name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--rows knows no %q, only %s", name, strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

@@ -49,8 +49,7 @@ type Server struct {
 	err     error         // how it ended; to be read once exited is closed
 }
 
-// Start starts the server, its output appended to a file in the folder dir, and waits until it is ready. It is to be stopped also when this
-// fails, as when the server ends first: with what it answered last, and the end of its output.
+// Start starts the server, its output in the folder dir, and waits until it is ready. It is to be stopped also when this fails.
 func (s *Server) Start(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
@@ -104,8 +103,8 @@ func (s *Server) launch(dir string) error {
 	return nil
 }
 
-// Stop asks the server, if it runs, to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and waits.
-// The error says that it had to be killed, or that it ended with a status other than 0.
+// Stop asks the server to end (SIGTERM; CTRL_BREAK on Windows), kills it and its group when it has not after grace, and waits. It fails
+// where it had to kill, and for a status other than 0.
 func (s *Server) Stop(grace time.Duration) error {
 	if s.cmd == nil {
 		return nil
@@ -141,8 +140,7 @@ func (s *Server) failed(why error) error {
 	return fmt.Errorf("%s: %s (process %d): %w\n%s", s.Name, s.Command.words[0], s.Pid(), why, text[max(0, len(text)-tailBytes):])
 }
 
-// Vacant returns an error that is ErrTaken when something takes TCP connections at the host and port of one of the server's URLs. An
-// address that cannot be asked is vacant.
+// Vacant returns an error that is ErrTaken when something listens at one of the server's URLs; what cannot be asked is vacant.
 func (s *Server) Vacant(ctx context.Context) error {
 	for _, text := range s.URLs {
 		u, err := url.Parse(text)
@@ -180,7 +178,7 @@ func Until(ctx context.Context, look func() (so bool, err error)) error {
 	}
 }
 
-// Answers reports why a URL does not answer as that of a server that is ready: of ws and wss by a WebSocket handshake, else by a status 200.
+// Answers reports why a URL does not answer as that of a server that is ready: ws and wss by a WebSocket handshake, others by a status 200.
 func Answers(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -224,8 +222,7 @@ type Command struct {
 func (c Command) String() string { return c.line }
 
 // UnmarshalText cuts a line into words as no shell would on every system: words are separated by spaces; what stands between two ' or two "
-// is taken as it is, spaces too; nothing else has a meaning, so that a Windows path keeps its backslashes. A quote that is not closed is an
-// error.
+// is taken as it is; nothing else has a meaning, so that a Windows path keeps its backslashes.
 func (c *Command) UnmarshalText(text []byte) error {
 	c.line = string(text)
 	c.words = word.FindAllString(c.line, -1)

@@ -14,8 +14,7 @@ func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 
 func askToEnd(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-// killGroup ends the child and what it has started, and waits until that is gone, too, with its ports. A zombie that nobody reaps is not
-// waited for longer than a second.
+// killGroup ends the child and what it has started, and waits up to a second until all is gone, with its ports: a zombie may stay longer.
 func killGroup(p *os.Process) {
 	syscall.Kill(-p.Pid, syscall.SIGKILL) // an error means that all have ended
 	p.Kill()

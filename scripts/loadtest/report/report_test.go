@@ -14,11 +14,13 @@ var strict = Criteria{MinAcknowledged: 100, MaxE2EP99: 50 * time.Millisecond, Gr
 
 // good is a run that meets strict.
 func good() *result.Run {
-	stage := result.Stage{Name: "commitMs", Count: 5, P95: 2, Second: []result.Point{{At: 1, Value: 2}, {At: 2, Value: 3}}, Growth: result.Growth{Why: "flat"}}
+	stage := result.Stage{Name: "commitMs", Count: 5, P95: 2, Second: []result.Point{{At: 1, Value: 2}, {At: 2, Value: 3}},
+		Growth: result.Growth{Why: "flat"}}
 	return &result.Run{
 		Command: "run", Targets: []string{"ws://h/ws"}, Seconds: 2, Acknowledged: 1000, PerSecond: 500, Opened: 10,
-		LatencyMs: result.Latency{Count: 1000, P50: 1, P99: 40}, Methods: map[string]result.Method{"allocate": {LatencyMs: result.Latency{Count: 1000, P50: 1}}},
-		Timeline: []result.Second{{At: 0, Seconds: 1, Acknowledged: 500, P99: 40}, {At: 1, Seconds: 1, Acknowledged: 500, P99: 30}},
+		LatencyMs: result.Latency{Count: 1000, P50: 1, P99: 40},
+		Methods:   map[string]result.Method{"allocate": {LatencyMs: result.Latency{Count: 1000, P50: 1}}},
+		Timeline:  []result.Second{{At: 0, Seconds: 1, Acknowledged: 500, P99: 40}, {At: 1, Seconds: 1, Acknowledged: 500, P99: 30}},
 		Nodes: []result.Node{{Metrics: "http://h/metrics", Stages: []result.Stage{stage}, Memory: []result.Point{{At: 1, Value: 1 << 20}},
 			Counters: map[string]float64{`noncegate_rejected_total{stage="worker"}`: 3}}},
 	}
@@ -86,11 +88,13 @@ func TestTheReportsShowEveryPartAndObeyNothing(t *testing.T) {
 	run.Restart = &result.Restart{Gateways: []result.Restarted{{Gateway: "ws://h/ws", Wrong: "was killed"}}}
 	Judge(run, strict)
 	var text, page, both, bothPage bytes.Buffer
-	c := &result.Comparison{Title: "A: a; B: b", Runs: []*result.Run{run}, Ratios: []result.Ratio{{Name: "p99, B over A", Rounds: []float64{0.5}, Median: 0.5}}, Outcome: "FAIL"}
+	c := &result.Comparison{Title: "A: a; B: b", Runs: []*result.Run{run}, Ratios: []result.Ratio{{Name: "p99, B over A",
+		Rounds: []float64{0.5}, Median: 0.5}}, Outcome: "FAIL"}
 	for _, err := range []error{Of(run).Text(&text), Of(run).HTML(&page), OfComparison(c).Text(&both), OfComparison(c).HTML(&bothPage)} {
 		expect.Must(t, err)
 	}
-	for _, want := range []string{"acknowledged", "500/s", "commitMs", "events at subscribers", "was killed", "noncegate_rejected_total", "FAIL", "1.0 MiB", "stop", "allocate"} {
+	for _, want := range []string{"acknowledged", "500/s", "commitMs", "events at subscribers", "was killed", "noncegate_rejected_total",
+		"FAIL", "1.0 MiB", "stop", "allocate"} {
 		if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
 			t.Errorf("%q is not in both\n%s", want, text.String())
 		}
@@ -103,7 +107,8 @@ func TestTheReportsShowEveryPartAndObeyNothing(t *testing.T) {
 	if strings.ContainsRune(text.String(), '\x1b') || strings.Contains(page.String(), "<script") || strings.Contains(page.String(), "<b>") {
 		t.Error("something from outside is obeyed")
 	}
-	if n := strings.Count(page.String(), "<svg"); n != 4 || strings.Contains(page.String(), "src=") || strings.Contains(page.String(), "href=") {
+	if n := strings.Count(page.String(), "<svg"); n != 4 || strings.Contains(page.String(), "src=") ||
+		strings.Contains(page.String(), "href=") {
 		t.Errorf("%d plots, want four, and nothing of the internet", n)
 	}
 }

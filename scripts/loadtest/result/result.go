@@ -23,8 +23,7 @@ type Run struct {
 	Seconds     float64 `json:"seconds"` // measured, without ramp-up and warm-up
 
 	// Every request of the measured time is in exactly one of the four: acknowledged by a result, refused by an error reply, failed without
-	// an answer (the connection was lost: unknown), or unsent: due in an open loop, and never sent, because its connection had too many
-	// unanswered already.
+	// an answer (unknown), or unsent: due in an open loop while its connection had too many unanswered already.
 	Acknowledged int64            `json:"acknowledged"`
 	Refused      map[string]int64 `json:"refused,omitempty"` // by reason
 	Failed       int64            `json:"failed,omitempty"`
@@ -35,8 +34,7 @@ type Run struct {
 	Methods   map[string]Method `json:"methods,omitempty"`
 	Phases    []Phase           `json:"phases,omitempty"` // parts of the time of a drill that has some, in their order
 
-	// Events is the time from when the request that caused an event was due to the event's arrival at a subscriber; nil without
-	// subscribers.
+	// Events is the time from when a request was due to the arrival of its event at a subscriber; nil without subscribers.
 	Events *Events `json:"events,omitempty"`
 
 	Opened int64            `json:"opened"`         // connections opened over the whole run
@@ -100,8 +98,7 @@ type Phase struct {
 type Events struct {
 	Received int64 `json:"received"`
 	Missed   int64 `json:"missed"` // notifications the gateway says it dropped
-	// Unmatched are the received ones whose request was not found: somebody else's, one whose answer was lost, or one that came too late to
-	// be looked for. They are not in LatencyMs.
+	// Unmatched are those whose request was not found (another load's, one without an answer, one too late). They are not in LatencyMs.
 	Unmatched int64   `json:"unmatched,omitempty"`
 	LatencyMs Latency `json:"latencyMs"`
 }
@@ -123,8 +120,7 @@ type Restart struct {
 	Drained  int64       `json:"drained"`  // connections whose gateway answered that it is draining
 	Opened   int64       `json:"opened"`   // connections opened to come back
 	Failures int64       `json:"failures"` // attempts to come back that failed
-	// Repeated are tries that were not the last of their call, by why: a gateway's reason, "no answer", or "not sent". Calls are counted by
-	// their end, so these are in no other figure.
+	// Repeated are tries that were not the last of their call, by a gateway's reason, "no answer", or "not sent"; no other figure has them.
 	Repeated map[string]int64 `json:"repeated,omitempty"`
 }
 
@@ -152,12 +148,10 @@ type Second struct {
 type Node struct {
 	Metrics string `json:"metrics"`           // URL
 	Missing string `json:"missing,omitempty"` // why there are no figures, or not for all of the time
-	// Restarts is how often its process was another than before. What a process counted between its last reading and its end is not in
-	// these figures.
+	// Restarts is how often its process was another than before. What it counted after its last reading is lost.
 	Restarts int     `json:"restarts,omitempty"`
 	Stages   []Stage `json:"stages,omitempty"`
-	// Counters are the increases of the counters that moved, by name and labels as Prometheus writes them, such as
-	// noncegate_rejected_total{stage="worker"}.
+	// Counters are the increases of counters by name and labels, such as noncegate_rejected_total{stage="worker"}.
 	Counters map[string]float64 `json:"counters,omitempty"`
 	Memory   []Point            `json:"memory,omitempty"` // resident bytes
 }
@@ -168,8 +162,7 @@ type Point struct {
 	Value float64 `json:"value"`
 }
 
-// Stage is one stage of a gateway under its millisecond name: encodeQueueMs, postDbQueueMs, writeQueueMs, workerQueueMs, commitMs.
-// Percentiles come from Prometheus' buckets, interpolated within one.
+// Stage is one stage of a gateway, such as commitMs. Percentiles come from Prometheus' buckets, interpolated within one.
 type Stage struct {
 	Name   string  `json:"name"`
 	Count  int64   `json:"count"`
@@ -180,8 +173,7 @@ type Stage struct {
 	Growth Growth  `json:"growth"`
 }
 
-// Growth tells whether a series grows steadily: its Theil–Sen slope (the median of the slopes of all pairs) is above zero by more than a
-// stated margin, and so is its last third against its first.
+// Growth tells whether a series grows steadily: its Theil–Sen slope and its last third less its first are both above a margin.
 type Growth struct {
 	SlopePerMinute float64 `json:"slopePerMinute"` // ms a minute
 	FirstThird     float64 `json:"firstThird"`     // median, ms
@@ -312,8 +304,7 @@ func (r *Ratio) Span(write func(float64) string) string {
 	return fmt.Sprintf("%s (%s … %s)", write(r.Median), write(slices.Min(r.Rounds)), write(slices.Max(r.Rounds)))
 }
 
-// Alternate goes through sides, by number, in each of some rounds. Back and forth, every second round goes backwards, so that what drifts
-// on a machine favours none of them.
+// Alternate goes through the sides in each round; back and forth, so that what drifts on a machine favours none of them.
 func Alternate(rounds, sides int, backAndForth bool) iter.Seq2[int, int] {
 	return func(yield func(round, side int) bool) {
 		for i := range rounds * sides {

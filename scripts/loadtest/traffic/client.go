@@ -17,13 +17,11 @@ import (
 )
 
 const (
-	// Bursts of one connection that may be unanswered in an open loop: as many as have windowRequests together, at least two. It stays
-	// below what a gateway allows a connection, so that the load does not cause refusals by itself after a stall.
+	// Requests of a connection that may be unanswered in an open loop: fewer than a gateway allows, so that a stall causes no refusals.
 	windowRequests = 128
 	// maxBacklog is how many bursts of one connection wait beyond those, as times when they were due; more are counted as unsent at once.
 	maxBacklog = 1 << 14
-	// maxHolds is how many nonces a connection remembers to be marked, or as many as it may have requests unanswered; older ones are left
-	// to expire.
+	// maxHolds is how many nonces a connection remembers to be marked, or as many as may be unanswered; older ones are left to expire.
 	maxHolds = 256
 	// lastWords is how long a connection that cannot be written to is still read, for the close frame that says why.
 	lastWords = time.Second
@@ -72,7 +70,8 @@ type burst struct {
 // openClient opens the i-th connection, whose send buffer takes all of its unanswered requests.
 func (r *runner) openClient(ctx context.Context, i int) (_ *client, err error) {
 	c := newClient(&r.load, r.meter, r.causes, i)
-	c.Conn, err = r.load.Access.dial(ctx, r.load.URLs[i%len(r.load.URLs)], func(ctx context.Context, network, address string) (net.Conn, error) {
+	c.Conn, err = r.load.Access.dial(ctx, r.load.URLs[i%len(r.load.URLs)], func(ctx context.Context, network, address string) (net.Conn,
+		error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -147,8 +146,7 @@ func (c *client) offer(due time.Duration) bool {
 	return true
 }
 
-// sendLocked composes a burst, for which there is a slot, and writes it. A connection that cannot be written to sends no more, and has
-// ended once its reader has seen why.
+// sendLocked composes a burst, for which there is a slot, and writes it. After an error nothing is sent, until the reader sees why.
 func (c *client) sendLocked(due time.Duration) {
 	n, now := c.load.Inflight, c.meter.now()
 	if len(c.free) == 0 {

@@ -27,9 +27,9 @@ import (
 	"noncegate/scripts/loadtest/result"
 )
 
-// Load says what to send; its tags are those of the command line. Every connection sends bursts of Inflight requests, each burst in one
-// write. In a closed loop, which is Rate 0, the next burst leaves when all of the last were answered. In an open one bursts are due at even
-// times, spread over all connections, whatever was answered.
+// Load says what to send; its tags are those of the command line. Every connection sends bursts of Inflight requests. In a closed loop,
+// which is Rate 0, the next burst leaves when all of the last were answered; in an open one they are due at even times over all
+// connections.
 type Load struct {
 	URLs   []string `name:"url" group:"target" sep:"none" default:"ws://127.0.0.1:8080/ws" help:"${url}"`
 	Access Access   `embed:"" group:"target"`
@@ -52,8 +52,7 @@ type Load struct {
 
 	// Progress, where it is set, is called after each measured second, from one goroutine, and must not block.
 	Progress func(result.Second) `kong:"-"`
-	// BeginMeasure and EndMeasure, where they are set, are called when the measured time begins and when it has ended, so that others may
-	// measure the same time. EndMeasure is not called without BeginMeasure.
+	// BeginMeasure and EndMeasure, where they are set, are called when the measured time begins and has ended, if it began.
 	BeginMeasure, EndMeasure func() `kong:"-"`
 
 	grace time.Duration // how long answers are waited for at the end; 0: what is usual
@@ -74,11 +73,10 @@ func (l *Load) describe() result.Load {
 	}
 }
 
-// Access is what connections show, and whom they trust. The zero Access shows nothing, and trusts the certificates of the system. It is not
-// to be changed once it is used.
+// Access is what connections show, and whom they trust: nothing, and the certificates of the system. It does not change once it is used.
 type Access struct {
 	Token string `env:"NONCEGATE_TOKEN" placeholder:"KEY" help:"API key, or another Bearer token, that connections show. ${secret}"`
-	CA    string `name:"ca" placeholder:"FILE" help:"Certificates of the authorities that are trusted with wss, in PEM. Default: the system's."`
+	CA    string `name:"ca" placeholder:"FILE" help:"Certificates of the authorities trusted with wss, in PEM. Default: the system's."`
 
 	Header http.Header `kong:"-"` // sent with each upgrade
 	TLS    *tls.Config `kong:"-"` // of wss addresses
@@ -114,12 +112,11 @@ var methodNames = [methodCount]string{"allocate", "markUsed", "markRecyclable", 
 // String is the method's word in a mix and in results.
 func (m Method) String() string { return methodNames[m] }
 
-// Mix is the share of each method, in any unit. Marks are of nonces that the same connection was handed out before; while there is none to
-// mark, an allocate is sent in its place, so that the shares of a run may differ. The zero Mix only allocates.
+// Mix is the share of each method, in any unit. Marks are of nonces that the same connection was handed out before; while there is none, an
+// allocate is sent in their place. The zero Mix only allocates.
 type Mix struct {
 	Shares [methodCount]float64
-	// Pairs is instead of shares: a connection marks as used everything that it was handed out before it allocates more. In a closed loop
-	// each burst of allocations is followed by the burst of their marks; nothing is marked for an allocation that failed.
+	// Pairs is instead of shares: a connection marks as used everything that it was handed out before it allocates more.
 	Pairs bool
 }
 
@@ -197,8 +194,7 @@ func (s Signers) Name(i int) string { return Signer(s.Base + int64(i)) }
 
 func (s *Signers) pick(rng *rand.Rand) int64 { return s.Base + rng.Int64N(int64(s.Count)) }
 
-// Signer is the name of an account on the wire. Its length is the same for all, and its last 16 digits are the account's number in
-// hexadecimal.
+// Signer is the name of an account on the wire; the last 16 digits are the account's number in hexadecimal.
 func Signer(account int64) string { return fmt.Sprintf("eip155:1:0x%040x", account) }
 
 // accountOf is the number of an account of these by its name; false: it is none of them.

@@ -42,7 +42,8 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 	if m, err := parseMix("pairs"); err != nil || m != (Mix{Pairs: true}) || m.shares()["markUsed"] != 0.5 || len(m.shares()) != 2 {
 		t.Errorf("pairs are %+v, %v, with the shares %v", m, err, m.shares())
 	}
-	for _, text := range []string{"", "allocate", "pairs=1", "pairs,allocate=1", "allocate=x", "mint=1", "allocate=0", "status=1", "allocate=1,status=-1", "allocate=NaN", "allocate=1,"} {
+	for _, text := range []string{"", "allocate", "pairs=1", "pairs,allocate=1", "allocate=x", "mint=1", "allocate=0", "status=1",
+		"allocate=1,status=-1", "allocate=NaN", "allocate=1,"} {
 		if m, err := parseMix(text); err == nil {
 			t.Errorf("%q was taken for %+v", text, m)
 		}

@@ -30,7 +30,8 @@ func TestOnlyWhatIsDueInTheMeasuredTimeCounts(t *testing.T) {
 	if r.Acknowledged != 2 || r.Refused["conflict"] != 2 || r.Failed != 2 || r.Unsent != 2 || r.PerSecond != 1 {
 		t.Errorf("%+v; want two of each", r)
 	}
-	if e := r.Events; e.Received != 4 || e.LatencyMs.Count != 2 || e.Unmatched != 2 || e.Missed != 2 || e.LatencyMs.P50 < 4.9 || e.LatencyMs.P50 > 5.1 {
+	if e := r.Events; e.Received != 4 || e.LatencyMs.Count != 2 || e.Unmatched != 2 || e.Missed != 2 || e.LatencyMs.P50 < 4.9 ||
+		e.LatencyMs.P50 > 5.1 {
 		t.Errorf("events %+v; want two of each, after 5 ms", e)
 	}
 	if l := r.Methods["allocate"].LatencyMs; l.P99 < 1.9 || l.P99 > 2.1 || r.Methods["markUsed"].Refused["conflict"] != 2 {
@@ -97,7 +98,8 @@ func TestEventsAreMatchedInAnyOrderForEverySubscriber(t *testing.T) {
 	}
 	c.end()
 	got := events(m)
-	if got.Received != 3 || got.Unmatched != 1 || got.LatencyMs.Count != 2 || got.LatencyMs.P50 < 19 || got.LatencyMs.P50 > 21 || got.LatencyMs.Max < 39 {
+	if got.Received != 3 || got.Unmatched != 1 || got.LatencyMs.Count != 2 || got.LatencyMs.P50 < 19 || got.LatencyMs.P50 > 21 ||
+		got.LatencyMs.Max < 39 {
 		t.Errorf("events %+v; want 20 and 40 ms, and one of no known request", got)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPauser sleeps by a timer of the kernel that Go's poller waits for. Go's own timers wake an idle process with a resolution of a
-// millisecond; and nanosleep would keep its processor from the readers for up to ten, until the runtime notices that it is gone. The two
-// belong to one goroutine.
+// newPauser sleeps by a timer of the kernel that Go's poller waits for: Go's own wake an idle process with a resolution of a millisecond,
+// and nanosleep would keep its processor from the readers for up to ten. The two belong to one goroutine.
 func newPauser() (sleep func(time.Duration), done func()) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

@@ -22,9 +22,8 @@ const (
 	maxViolations = 100 // sentences; all are counted
 )
 
-// Recorder judges whether a gateway kept its promises to a load. It keeps the calls about some of the signers, reads in the end what the
-// gateway says of these, and has both judged by package history, which also judges the tests that break gateways. The signers must be
-// unused when the load begins. A request whose answer never came may have happened. It starts no goroutine.
+// Recorder judges whether a gateway kept its promises to a load. It keeps the calls about some signers, which must be unused at first,
+// reads in the end what the gateway says of these, and has both judged by package history. It starts no goroutine.
 type Recorder struct {
 	urls    []string
 	access  Access
@@ -39,8 +38,7 @@ type Recorder struct {
 // ErrUsed says that a signer has allocations already.
 var ErrUsed = errors.New("signers that are verified must be unused: choose another --signer-base, or a fresh store")
 
-// NewRecorder makes the recorder of a load on some signers, of which it watches a few, evenly spread. The error is ErrUsed when one of them
-// has been used.
+// NewRecorder makes a recorder that watches a few of the signers, evenly spread. The error is ErrUsed when one of them has been used.
 func NewRecorder(ctx context.Context, urls []string, access Access, s Signers) (*Recorder, error) {
 	r := &Recorder{urls: urls, access: access, began: time.Now(), watched: make(map[int64]bool)}
 	n := min(s.Count, maxWatched)
@@ -55,8 +53,7 @@ func NewRecorder(ctx context.Context, urls []string, access Access, s Signers) (
 	})
 }
 
-// begin is a call about an account that is about to be sent, nil when it is not kept. What is known of it is to be filled in, and what came
-// of it told to end.
+// begin is a call that is about to be sent, nil when it is not kept. What came of it is to be told to end.
 func (r *Recorder) begin(account int64, call history.Call) *history.Call {
 	if r == nil || !r.watched[account] {
 		return nil
@@ -90,8 +87,7 @@ func (r *Recorder) end(call *history.Call, answer *peer.Reply) {
 	r.calls = append(r.calls, *call)
 }
 
-// Judge reads the watched signers and judges all of it, once the load is over. Of a load that was interrupted, and where not all could be
-// read, only the answers are judged; the latter is an error, too.
+// Judge reads the watched signers and judges all of it, once the load is over. Of one that was interrupted only the answers are judged.
 func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify, error) {
 	h := &history.History{Name: "load test", Calls: r.calls}
 	v := &result.Verify{Calls: int64(len(r.calls)), Signers: int64(len(r.watched))}

@@ -130,7 +130,8 @@ func verified(t *testing.T, url string, signers int) *result.Verify {
 
 func TestAGatewayThatIsWrongIsCaught(t *testing.T) {
 	for name, planted := range map[string]*planted{
-		"right": {}, "twice": {twice: true}, "skips": {skips: true}, "forgets": {forgets: true}, "releases": {releases: true}, "another": {another: true},
+		"right": {}, "twice": {twice: true}, "skips": {skips: true}, "forgets": {forgets: true}, "releases": {releases: true},
+		"another": {another: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,19 +15,14 @@ import (
 )
 
 const (
-	// drainGrace is how long the answers still under way at the end are waited for, and interruptGrace the same when the load is to end
-	// before its time.
-	drainGrace     = 10 * time.Second
-	interruptGrace = time.Second
-	// eventGrace is how long events are waited for after the last answer.
-	eventGrace = 2 * time.Second
-	eventPoll  = 10 * time.Millisecond
+	drainGrace     = 10 * time.Second // for the answers still under way at the end
+	interruptGrace = time.Second      // the same of a load that ends before its time
+	eventGrace     = 2 * time.Second  // for events after the last answer
+	eventPoll      = 10 * time.Millisecond
 )
 
 // ErrAllLost says that no connection was left before the load was over.
 var ErrAllLost = errors.New("every connection was lost")
-
-var errInterrupted = errors.New("interrupted")
 
 type runner struct {
 	load    Load
@@ -47,9 +42,8 @@ type runner struct {
 	lost      map[string]int64 // connections, by why
 }
 
-// Run makes the load and measures it; see the package for what it promises. When ctx ends, the result is what was measured until then,
-// Interrupted, without an error. When every connection is lost, the result comes with an error that is ErrAllLost. A load whose connections
-// cannot be opened has no result.
+// Run makes the load and measures it. When ctx ends, the result is what was measured until then, Interrupted, without an error; when every
+// connection is lost, it comes with ErrAllLost. A load whose connections cannot be opened has no result.
 func (l Load) Run(ctx context.Context) (*result.Run, error) {
 	r := &runner{load: l, meter: newMeter(), nobody: make(chan struct{}), lost: make(map[string]int64)}
 	err := r.open(ctx)
@@ -57,21 +51,16 @@ func (l Load) Run(ctx context.Context) (*result.Run, error) {
 		r.start()
 		err = r.measure(ctx)
 	}
-	if ctx.Err() != nil {
-		err = errInterrupted
-	}
-	r.stop(err)
-	if err != nil && !errors.Is(err, errInterrupted) && !errors.Is(err, ErrAllLost) {
+	interrupted := ctx.Err() != nil
+	r.stop(interrupted || err != nil)
+	if !interrupted && err != nil && !errors.Is(err, ErrAllLost) {
 		return nil, err
 	}
 	res := r.result()
-	if errors.Is(err, errInterrupted) {
-		res.Interrupted, err = true, nil
+	if res.Interrupted = interrupted; interrupted || err == nil {
+		return res, nil
 	}
-	if err != nil {
-		err = fmt.Errorf("%w: %v", err, res.Lost)
-	}
-	return res, err
+	return res, fmt.Errorf("%w: %v", err, res.Lost)
 }
 
 func (r *runner) open(ctx context.Context) (err error) {
@@ -168,11 +157,10 @@ func (r *runner) measure(ctx context.Context) error {
 	}
 }
 
-// stop ends the load: nothing leaves any more, what is unanswered is waited for, and then everything is closed and every goroutine has
-// ended. why is how the run ended.
-func (r *runner) stop(why error) {
+// stop lets nothing leave any more, waits for what is unanswered, closes everything, and waits for every goroutine.
+func (r *runner) stop(early bool) {
 	grace := drainGrace
-	if why != nil {
+	if early {
 		grace = interruptGrace
 	}
 	until := time.Now().Add(cmp.Or(r.load.grace, grace))
@@ -186,7 +174,7 @@ func (r *runner) stop(why error) {
 	if r.clients != nil {
 		<-r.nobody
 	}
-	if r.causes != nil && why == nil {
+	if r.causes != nil && !early {
 		for begin := time.Now(); r.causes.pending() && time.Since(begin) < eventGrace; {
 			time.Sleep(eventPoll)
 		}
@@ -227,8 +215,7 @@ func (r *runner) result() *result.Run {
 }
 
 const (
-	// minPause is the shortest time a pacer sleeps: what falls due meanwhile leaves together, late by no more than that. Waking for every
-	// request would cost more than the requests.
+	// minPause is the shortest time a pacer sleeps. Waking for every request would cost more than the requests.
 	minPause = 200 * time.Microsecond
 	// maxPause is the longest, after which it hears that the load has ended.
 	maxPause = 5 * time.Millisecond

@@ -196,7 +196,8 @@ func TestALostConnectionIsCountedWithItsReasonAndTheOthersGoOn(t *testing.T) {
 	l := endless(url)
 	l.Subscribers = 1
 	r := enough(t, l, 100)
-	if len(r.Lost) != 2 || r.Lost["closed by the server: 4001 slow_consumer"] != 1 || r.Lost["subscriber: closed by the server without a close frame"] == 0 {
+	if len(r.Lost) != 2 || r.Lost["closed by the server: 4001 slow_consumer"] != 1 ||
+		r.Lost["subscriber: closed by the server without a close frame"] == 0 {
 		t.Errorf("lost %v, want both with their reasons", r.Lost)
 	}
 	if r.Failed > 3 { // it had one answer of its burst, which left before or after the measured time began
@@ -242,7 +243,8 @@ func TestWhatIsNoAnswerEndsTheConnection(t *testing.T) {
 
 func TestASubscriptionThatIsRefusedIsToldAtOnce(t *testing.T) {
 	url := serve(t, func(c *conn, _ int, message []byte) error {
-		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`, id(t, message)))
+		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`,
+			id(t, message)))
 	})
 	l := endless(url)
 	l.Subscribers = 1
@@ -253,9 +255,11 @@ func TestASubscriptionThatIsRefusedIsToldAtOnce(t *testing.T) {
 
 func TestReasonsOfLostConnectionsHaveNoAddresses(t *testing.T) {
 	for want, err := range map[string]error{
-		"read: connection reset by peer":             &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 5}, Err: os.NewSyscallError("read", syscall.ECONNRESET)},
-		"closed by the server without a close frame": &websocket.CloseError{Code: websocket.CloseAbnormalClosure, Text: io.ErrUnexpectedEOF.Error()},
-		"closed by the server: 4001 slow_consumer":   &websocket.CloseError{Code: 4001, Text: "slow_consumer"},
+		"read: connection reset by peer": &net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{Port: 5},
+			Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+		"closed by the server without a close frame": &websocket.CloseError{Code: websocket.CloseAbnormalClosure,
+			Text: io.ErrUnexpectedEOF.Error()},
+		"closed by the server: 4001 slow_consumer": &websocket.CloseError{Code: 4001, Text: "slow_consumer"},
 	} {
 		if got := reason(err); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -26,14 +26,12 @@ const (
 	Trickle Behaviour = "trickle"
 )
 
-// Slow are clients that misbehave on purpose beside a load. They are connected all the time. What they send and receive is counted nowhere
-// else.
+// Slow are clients that misbehave on purpose beside a load, connected all the time. What they send and receive is counted nowhere else.
 type Slow struct {
 	Clients   int
 	Behaviour Behaviour
 	Rate      float64 // allocations a second they send together, above 0; one that the gateway does not read from sends less
-	// Misbehave has them subscribe to the events of all signers, send, and misbehave from the begin of the measured time; else they keep
-	// still.
+	// Misbehave has them subscribe to all events, send, and misbehave from the begin of the measured time; else they keep still.
 	Misbehave bool
 }
 
@@ -75,8 +73,7 @@ func startSlow(ctx context.Context, l Load) (*slowClients, error) {
 	return g, nil
 }
 
-// stop ends all clients, waits for them, and says what became of them. Those that read nothing read what there is first, for a moment,
-// which tells whether the gateway had closed them.
+// stop ends all clients, once they have read for a moment whether the gateway closed them, and says what became of them.
 func (g *slowClients) stop() *result.Slow {
 	g.cancel()
 	g.wg.Wait()
@@ -99,8 +96,7 @@ const (
 	comeBackAfter = time.Second
 )
 
-// throttled is a TCP connection that is read as a behaviour says, once it is slow and until it is released. It has no write deadline but
-// that of release.
+// throttled is a TCP connection that is read as a behaviour says, from when it is slow until it is released.
 type throttled struct {
 	*net.TCPConn
 	how  Behaviour
@@ -209,8 +205,7 @@ func (c *slowClient) comeBack() (slowConn, bool) {
 	}
 }
 
-// session misbehaves on one connection until the other side ends it or stop is called, and says why it ended: at best by the close frame
-// that the client had not read. Its connection is left open, and nothing is sent any more.
+// session misbehaves on one connection until the other side ends it or stop is called, and says why it ended: at best by the close frame.
 func (c *slowClient) session(conn slowConn) error {
 	if err := firstRequest(conn.Conn, subscription); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
 	goclient "noncegate/client"
@@ -21,9 +22,8 @@ import (
 	"noncegate/wire"
 )
 
-// Steady says what clients send that do what good clients do: they reconnect, and retry by request id, until they have an answer or lose
-// patience. A submission allocates a nonce and marks it used. They come at even times, and latency counts from when each should have begun,
-// so that it has all the waiting for a gateway that is away.
+// Steady says what good clients send: they reconnect, and retry by request id, until they have an answer or lose patience. A submission
+// allocates a nonce and marks it used. Latency counts from when each should have begun, so it has all the waiting for a gateway.
 type Steady struct {
 	// URLs are the gateways. Each client begins with another one, and goes to the next when it loses one.
 	URLs    []string
@@ -40,18 +40,17 @@ type Steady struct {
 }
 
 // Phase is a part of a steady load's time.
-type Phase int
+type Phase int32
 
 // The phases of a restart.
 const (
 	Before Phase = iota // no gateway was away yet
 	During              // one is away
 	After               // all are there again
-	phaseCount
 )
 
-// String is the phase's name in results.
-func (p Phase) String() string { return [phaseCount]string{"before", "while one is away", "after"}[p] }
+// phaseNames are those in results.
+var phaseNames = [...]string{"before", "while one is away", "after"}
 
 // SteadyLoad is a Steady that runs. It has two goroutines, one for each submission under way, and those of its clients; Stop ends them.
 type SteadyLoad struct {
@@ -70,8 +69,8 @@ type SteadyLoad struct {
 	sending  sync.WaitGroup
 	underway sync.WaitGroup
 
-	mu     sync.Mutex // guards phases
-	phases [phaseCount]*figures
+	mu     sync.Mutex                               // guards phases
+	phases [len(phaseNames)]*hdrhistogram.Histogram // latencies
 }
 
 // comeBackMost is the longest pause of a client between two attempts. It is shorter than the default, for restarts are what is looked at.
@@ -81,7 +80,7 @@ const comeBackMost = 2 * time.Second
 func (s Steady) Start(ctx context.Context) (*SteadyLoad, error) {
 	l := &SteadyLoad{Steady: s, salt: rand.Text()[:10], slots: make(chan struct{}, s.MaxWaiting), quiet: make(chan struct{})}
 	for i := range l.phases {
-		l.phases[i] = newFigures()
+		l.phases[i] = newHistogram()
 	}
 	var err error
 	l.clients, err = openAll(ctx, s.Clients, func(ctx context.Context, i int) (*goclient.Client, error) {
@@ -152,8 +151,7 @@ func (l *SteadyLoad) submit(k int, due time.Duration) {
 	})
 }
 
-// Stop lets no submission begin any more, waits for those under way, and closes all clients. When ctx ends, what is under way is given up
-// and stays unknown.
+// Stop lets no submission begin any more, waits for those under way, which stay unknown when ctx ends, and closes all clients.
 func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	l.pacer.end()
 	close(l.quiet)
@@ -182,9 +180,9 @@ func (l *SteadyLoad) Stop(ctx context.Context) *result.Run {
 	closing.Wait() // Close returns nil
 	l.meter.endSecond(l.meter.now())
 	l.meter.report(res)
-	for phase, f := range l.phases {
-		if latency := summary(f.latency); latency.Count > 0 {
-			res.Phases = append(res.Phases, result.Phase{Name: Phase(phase).String(), LatencyMs: latency})
+	for phase, h := range l.phases {
+		if latency := summary(h); latency.Count > 0 {
+			res.Phases = append(res.Phases, result.Phase{Name: phaseNames[phase], LatencyMs: latency})
 		}
 	}
 	return res
@@ -248,7 +246,7 @@ func (s *submission) ended(m Method, call *history.Call, answer any, err error) 
 		s.Verify.end(call, &peer.Reply{Result: text})
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		record(s.phases[s.phase].latency, now-s.due)
+		record(s.phases[s.phase], now-s.due)
 	}
 	return err == nil
 }
@@ -264,16 +262,13 @@ const (
 )
 
 func (n *noticed) count(line string) int64 { return n.lines.all()[line] }
-
-func (n *noticed) logger() *slog.Logger { return slog.New(counter{n}) }
+func (n *noticed) logger() *slog.Logger    { return slog.New(counter{n}) }
 
 type counter struct{ *noticed }
 
 func (counter) Enabled(context.Context, slog.Level) bool { return true }
-
-func (c counter) WithAttrs([]slog.Attr) slog.Handler { return c }
-
-func (c counter) WithGroup(string) slog.Handler { return c }
+func (c counter) WithAttrs([]slog.Attr) slog.Handler     { return c }
+func (c counter) WithGroup(string) slog.Handler          { return c }
 
 func (c counter) Handle(_ context.Context, r slog.Record) error {
 	attrs := map[string]slog.Value{}

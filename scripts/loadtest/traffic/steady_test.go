@@ -31,7 +31,8 @@ func startSteady(t *testing.T, s Steady) *SteadyLoad {
 func handOut(t testing.TB, message []byte, nonce int64) string {
 	signer, _, _ := strings.Cut(strings.SplitAfter(string(message), `"signer":"`)[1], `"`)
 	if strings.Contains(string(message), wire.MethodMarkUsed) {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"status":"CONSUMED"}}`, id(t, message), signer, nonce)
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"status":"CONSUMED"}}`, id(t, message), signer,
+			nonce)
 	}
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"holdMs":60000}}`, id(t, message), signer, nonce)
 }
@@ -40,8 +41,8 @@ func handOut(t testing.TB, message []byte, nonce int64) string {
 func answered(l *SteadyLoad) (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.phases {
-		n += f.latency.TotalCount()
+	for _, h := range l.phases {
+		n += h.TotalCount()
 	}
 	return n
 }
@@ -53,7 +54,10 @@ func TestASteadyLoadNoticesAGatewayThatGoesAway(t *testing.T) {
 	l := startSteady(t, s)
 	wait.Until(t, "it has a nonce", func() bool { return answered(l) > 0 })
 	expect.Check(t, g.Kill())
-	wait.Until(t, "the clients have noticed", func() bool { return result.Sum(l.noticed.lost.all()) == 3 && l.noticed.count(notConnected) > 3 })
+	wait.Until(t, "the clients have noticed", func() bool {
+		return result.Sum(l.noticed.lost.all()) == 3 &&
+			l.noticed.count(notConnected) > 3
+	})
 	r := l.Stop(t.Context())
 	if r.Refused["not sent: no gateway in time"] == 0 || result.Sum(r.Lost) != 3 || r.Opened != 3 {
 		t.Errorf("%+v; want requests that found no gateway, and the three connections lost", r)

@@ -12,10 +12,13 @@ import (
 func TestRequestsAreWhatTheProtocolAsksFor(t *testing.T) {
 	const big = int64(1<<63 - 1)
 	for want, r := range map[string]request{
-		fmt.Sprintf(`{"signer":%q}`, Signer(0xabc)):                                                                {nonceOf: nonceOf{account: 0xabc}},
-		fmt.Sprintf(`{"signer":%q,"nonce":5,"attempt":2,"txHash":%q}`, Signer(big), txHash(nonceOf{big, 5, 2}, 3)): {method: MarkUsed, nonceOf: nonceOf{big, 5, 2}},
-		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, Signer(1), big):                                        {method: MarkRecyclable, nonceOf: nonceOf{1, big, 1}},
-		fmt.Sprintf(`{"signer":%q}`, Signer(2)):                                                                    {method: Status, nonceOf: nonceOf{account: 2}},
+		fmt.Sprintf(`{"signer":%q}`, Signer(0xabc)): {nonceOf: nonceOf{account: 0xabc}},
+		fmt.Sprintf(`{"signer":%q,"nonce":5,"attempt":2,"txHash":%q}`, Signer(big), txHash(nonceOf{big, 5, 2}, 3)): {method: MarkUsed,
+			nonceOf: nonceOf{big, 5, 2}},
+		fmt.Sprintf(`{"signer":%q,"nonce":%d,"attempt":1}`, Signer(1), big): {method: MarkRecyclable,
+			nonceOf: nonceOf{1, big, 1}},
+		fmt.Sprintf(`{"signer":%q}`, Signer(2)): {method: Status,
+			nonceOf: nonceOf{account: 2}},
 	} {
 		text := appendRequest(nil, firstID, &r, 3)
 		want := fmt.Sprintf(`{"jsonrpc":"2.0","id":100000,"method":%q,"params":%s}`, wireNames[r.method], want)
@@ -56,7 +59,8 @@ func TestRepliesAreUnderstood(t *testing.T) {
 func TestWhatIsNoReplyIsAnError(t *testing.T) {
 	for _, text := range []string{
 		"", "hello", "{}", `{"id":null,"result":1}`, `{"id":1}`, `{"id":1,"result":1,"error":{}}`,
-		`{"jsonrpc":"2.0","id":,"result":{}}`, `{"jsonrpc":"2.0","id":"a","result":{}}`, `{"jsonrpc":"2.0","id":99999999999999999999,"result":{}}`,
+		`{"jsonrpc":"2.0","id":,"result":{}}`, `{"jsonrpc":"2.0","id":"a","result":{}}`,
+		`{"jsonrpc":"2.0","id":99999999999999999999,"result":{}}`,
 	} {
 		if r, err := parseReply([]byte(text)); err == nil {
 			t.Errorf("%s was taken for %+v", text, r)
