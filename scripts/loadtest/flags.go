@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"noncegate/scripts/loadtest/observe"
@@ -51,14 +50,12 @@ func signersRule(s traffic.Signers) rule {
 // addresses breaks a rule with one that is not like another one.
 func addresses(flag, like string, texts ...string) rule {
 	want, _ := url.Parse(like)
-	i := slices.IndexFunc(texts, func(text string) bool {
-		u, err := url.Parse(text)
-		return err != nil || u.Scheme != want.Scheme && u.Scheme != want.Scheme+"s" || u.Host == ""
-	})
-	if i < 0 {
-		return rule{}
+	for _, text := range texts {
+		if u, err := url.Parse(text); err != nil || u.Scheme != want.Scheme && u.Scheme != want.Scheme+"s" || u.Host == "" {
+			return rule{true, fmt.Sprintf("--%s must be like %s, and %q is not", flag, like, text)}
+		}
 	}
-	return rule{true, fmt.Sprintf("--%s must be like %s, and %q is not", flag, like, texts[i])}
+	return rule{}
 }
 
 func targetsRule(urls []string) rule { return addresses("url", "ws://127.0.0.1:8080/ws", urls...) }

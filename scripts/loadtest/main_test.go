@@ -17,9 +17,7 @@ import (
 
 	"noncegate/scripts/loadtest/result"
 	"noncegate/scripts/loadtest/traffic"
-	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
-	"noncegate/test/lab/guarded"
 )
 
 // gatewayProgram is the gateway, which TestMain builds.
@@ -34,16 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// startGateway starts a gateway on an empty store, with further flags of serve. It ends with the test.
 func startGateway(t *testing.T, flags ...string) *gateway.Gateway {
-	t.Helper()
-	room, err := guarded.Open("loadtest", nil)
-	expect.Must(t, err)
-	t.Cleanup(func() { expect.Check(t, room.Close()) })
-	g, err := gateway.Start(t.Context(), room, gateway.Config{Program: gatewayProgram, Log: "gateway.log",
-		Args: append(flags, "--store="+sqlite(t))})
-	expect.Must(t, err)
-	return g
+	return gateway.OnSQLite(t, gatewayProgram, flags...)
 }
 
 // runProgram runs the program, with progress for people, which each sees.

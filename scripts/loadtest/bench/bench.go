@@ -164,29 +164,28 @@ func (a *arena) measureScene(ctx context.Context, s *Scene) {
 // measure starts a side's servers on a fresh store, loads them, and stops them.
 func (a *arena) measure(ctx context.Context, times int, side *side) (run *result.Run, err error) {
 	a.runs++
-	st, err := a.openStore(ctx, side)
+	st := &stand{arena: a, side: side}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if err != nil {
+	if err := st.open(ctx); err != nil {
 		return nil, err
 	}
 	// What earlier measurements wrote is brought to disk before this one begins.
 	if _, err := a.admin.Exec(ctx, "CHECKPOINT"); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	servers, err := a.startServers(ctx, side, st)
-	defer func() { err = errors.Join(err, servers.stop()) }()
-	if err != nil {
+	if err := st.start(ctx); err != nil {
 		return nil, err
 	}
-	load := side.load
-	load.URLs = servers.urls()
+	load, drive := side.load, side.drive
+	for _, s := range st.servers {
+		load.URLs = append(load.URLs, s.url)
+	}
 	load.Warmup, load.Duration = a.Warmup, time.Duration(times)*a.Duration
-	drive := side.drive
 	if drive == nil {
 		drive = plain
 	}
-	if run, err = drive(ctx, a, servers, load); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, servers[0].proc.LogTail(logBytes))
+	if run, err = drive(ctx, st, load); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, st.servers[0].LogTail(logBytes))
 	}
 	return run, nil
 }

@@ -21,15 +21,15 @@ import (
 )
 
 // drive loads running servers and tells what it found. A run comes with a reason when it is void; an error says that there is none.
-type drive func(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error)
+type drive func(ctx context.Context, on *stand, l traffic.Load) (*result.Run, error)
 
 // plain is the load as it is, of which nothing may be refused. A gateway of the performance engine must still have it afterwards.
-func plain(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
+func plain(ctx context.Context, on *stand, l traffic.Load) (*result.Run, error) {
 	r, err := loaded(ctx, 0, l)
-	if err != nil || on[0].kind != engineFar {
+	if err != nil || on.server != engineFar {
 		return r, err
 	}
-	status, err := a.gateway(ctx, "engine", "status", "--admin", on[0].admin)
+	status, err := on.gateway(ctx, "engine", "status", "--admin", on.servers[0].admin)
 	if err == nil && !engineState.MatchString(status) {
 		r.Void = "the gateway has left the engine: " + status
 	}
@@ -66,8 +66,8 @@ func lookAt(r *result.Run, refusable float64) {
 }
 
 // idle opens the load's connections, sends one request on each, leaves them alone, and reads what memory the server has for them.
-func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
-	start, err := on[0].resident(ctx)
+func idle(ctx context.Context, on *stand, l traffic.Load) (*result.Run, error) {
+	start, err := on.servers[0].resident(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +76,10 @@ func idle(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Ru
 		return nil, err
 	}
 	defer release()
-	if err := process.Sleep(ctx, a.Idle); err != nil {
+	if err := process.Sleep(ctx, on.Idle); err != nil {
 		return nil, err
 	}
-	now, err := on[0].resident(ctx)
+	now, err := on.servers[0].resident(ctx)
 	return &result.Run{BytesPerConnection: (now - start) / float64(l.Connections)}, err
 }
 
@@ -101,7 +101,7 @@ const (
 
 // slow makes a share of the load's clients slow ones. Without misbehave they keep still, so that the healthy ones are as many in both.
 func slow(misbehave bool) drive {
-	return func(ctx context.Context, _ *arena, on servers, l traffic.Load) (*result.Run, error) {
+	return func(ctx context.Context, _ *stand, l traffic.Load) (*result.Run, error) {
 		l = l.Beside(slowShare, traffic.StopReading)
 		l.Slow.Misbehave = misbehave
 		r, err := loaded(ctx, busyShare, l)
@@ -119,23 +119,23 @@ const (
 )
 
 // atOwners makes the load so that a connection asks for signers that its node owns.
-func atOwners(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
-	owners, err := a.awaitBalance(ctx, on)
+func atOwners(ctx context.Context, on *stand, l traffic.Load) (*result.Run, error) {
+	owners, err := on.awaitBalance(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l.Owned = make([][]int64, len(on))
+	l.Owned = make([][]int64, len(on.servers))
 	for account := range int64(l.Signers.Count) {
 		owner := owners[nonce.ShardOf(traffic.Signer(account), len(owners))]
-		i := slices.IndexFunc(on, func(s *server) bool { return s.id == owner })
+		i := slices.IndexFunc(on.servers, func(s *server) bool { return s.id == owner })
 		l.Owned[i] = append(l.Owned[i], account)
 	}
 	return loaded(ctx, 0, l)
 }
 
 // awaitBalance waits until every node owns shards and none has moved for a while, and tells whose each shard is.
-func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, err error) {
-	conn, err := pgx.Connect(ctx, on[0].store)
+func (on *stand) awaitBalance(ctx context.Context) (owners []string, err error) {
+	conn, err := pgx.Connect(ctx, on.store)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 		if err != nil {
 			return false, err
 		}
-		idle := slices.ContainsFunc(on, func(s *server) bool { return !slices.Contains(now, s.id) })
+		idle := slices.ContainsFunc(on.servers, func(s *server) bool { return !slices.Contains(now, s.id) })
 		if !slices.Equal(now, owners) || slices.Contains(now, "") || idle {
 			owners, since = now, time.Now()
 		}
@@ -165,19 +165,19 @@ func (a *arena) awaitBalance(ctx context.Context, on servers) (owners []string, 
 const deadUnit = 1000
 
 // soak finds the throughput that lasts, then makes half of it, and passes judgement on what the gateway and PostgreSQL say meanwhile.
-func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Run, error) {
-	l.Subscribers, l.Duration = 2, 3*a.Soak/10
+func soak(ctx context.Context, on *stand, l traffic.Load) (*result.Run, error) {
+	l.Subscribers, l.Duration = 2, 3*on.Soak/10
 	peak, err := loaded(ctx, 0, l)
 	if err != nil || peak.Void != "" {
 		return peak, err
 	}
-	conn, err := pgx.Connect(ctx, on[0].store)
+	conn, err := pgx.Connect(ctx, on.store)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, a.Soak
-	queues := observe.Pages{URLs: []string{on[0].admin + "/metrics"}}.Start(ctx)
+	l.Inflight, l.Rate, l.Duration = 1, peak.PerSecond/2, on.Soak
+	queues := observe.Pages{URLs: []string{on.servers[0].admin + "/metrics"}}.Start(ctx)
 	defer queues.End()
 	var dead []result.Point
 	var looked error
@@ -193,7 +193,7 @@ func soak(ctx context.Context, a *arena, on servers, l traffic.Load) (*result.Ru
 		return nil, err
 	}
 	r.Nodes = queues.End()
-	judgeSoak(r, observe.GrowthOf(dead, nil, a.Soak))
+	judgeSoak(r, observe.GrowthOf(dead, nil, on.Soak))
 	r.Notes = append(r.Notes, fmt.Sprintf("lasting peak %s/s", whole(peak.PerSecond)))
 	return r, nil
 }

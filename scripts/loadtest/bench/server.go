@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"noncegate/nonce"
 	"noncegate/scripts/loadtest/observe"
@@ -45,14 +44,23 @@ const (
 	logBytes     = 2000             // of a server's output in an error
 )
 
-// store is what one side is started on.
-type store struct {
-	url, redis string
-	chain      string         // URL of its node
-	ends       []func() error // in the order of their making
+// stand is the store and the servers of a side that is measured.
+type stand struct {
+	*arena
+	*side
+	store, redis, chain string // URLs
+	servers             []*server
+	ends                []func() error // in the order of their making
 }
 
-func (st *store) close() error {
+// server is one process.
+type server struct {
+	*guarded.Process
+	id, url string // of the node, and of its WebSocket
+	admin   string // URL of its private side, where it has one
+}
+
+func (st *stand) close() error {
 	var errs []error
 	for _, end := range slices.Backward(st.ends) {
 		errs = append(errs, end())
@@ -60,61 +68,64 @@ func (st *store) close() error {
 	return errors.Join(errs...)
 }
 
-// openStore makes an empty store as the side's server needs it, or finds the filled one. It is to be closed also when this fails.
-func (a *arena) openStore(ctx context.Context, s *side) (*store, error) {
-	st := new(store)
-	switch {
-	case s.full:
-		name, err := a.fullDatabase(ctx)
-		st.url = a.pg.URL(name)
-		return st, err
-	case s.server == echo:
-		return st, nil
-	case s.server == sqlite, s.server == floor:
-		dir := filepath.Join(a.room.Dir(), fmt.Sprintf("store%d", a.runs))
-		st.url = dir
-		if s.server == sqlite {
-			st.url = "sqlite:" + filepath.Join(dir, "db")
-		}
-		st.ends = append(st.ends, func() error { return os.RemoveAll(dir) })
-		return st, os.Mkdir(dir, 0o700)
-	}
-	name, err := a.pg.CreateDatabase(ctx)
-	if err != nil {
-		return st, err
-	}
-	st.url = a.pg.URL(name)
-	st.ends = append(st.ends, func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer cancel()
-		return a.pg.DropDatabase(ctx, name)
-	})
-	if s.server == far || s.server == engineFar {
-		proxy, err := pgtest.NewProxy(a.pg.Addr())
-		if err != nil {
-			return st, err
-		}
-		st.ends = append(st.ends, proxy.Close)
-		proxy.DelayReplies(farAway)
-		if st.url, err = proxy.URL(st.url); err != nil {
-			return st, err
-		}
-	}
-	if s.server == chained {
-		var end func() error
-		if st.chain, end, err = startChain(); err != nil {
-			return st, err
-		}
+// begun keeps how what has begun is ended.
+func (st *stand) begun(end func() error, err error) error {
+	if err == nil {
 		st.ends = append(st.ends, end)
 	}
-	if s.server == engineFar {
-		redis, err := redistest.Start(redisSettings...)
-		if err != nil {
-			return st, err
+	return err
+}
+
+// open makes an empty store as the side's servers need it, or finds the filled one. It is to be closed also when this fails.
+func (st *stand) open(ctx context.Context) error {
+	switch st.server {
+	case echo:
+		return nil
+	case sqlite, floor:
+		st.store = filepath.Join(st.room.Dir(), fmt.Sprintf("store%d", st.runs))
+		dir := st.store
+		if st.server == sqlite {
+			st.store = "sqlite:" + filepath.Join(dir, "db")
 		}
-		st.ends, st.redis = append(st.ends, redis.Close), redis.URL()
+		return st.begun(func() error { return os.RemoveAll(dir) }, os.Mkdir(dir, 0o700))
 	}
-	return st, nil
+	if st.side.full {
+		name, err := st.fullDatabase(ctx)
+		st.store = st.pg.URL(name)
+		return err
+	}
+	name, err := st.pg.CreateDatabase(ctx)
+	drop := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+		defer cancel()
+		return st.pg.DropDatabase(ctx, name)
+	}
+	if st.store = st.pg.URL(name); st.begun(drop, err) != nil {
+		return err
+	}
+	if st.server == far || st.server == engineFar {
+		proxy, err := pgtest.NewProxy(st.pg.Addr())
+		if st.begun(proxy.Close, err) != nil {
+			return err
+		}
+		proxy.DelayReplies(farAway)
+		if st.store, err = proxy.URL(st.store); err != nil {
+			return err
+		}
+	}
+	if st.server == engineFar {
+		redis, err := redistest.Start(redisSettings...)
+		if st.begun(func() error { return redis.Close() }, err) != nil {
+			return err
+		}
+		st.redis = redis.URL()
+	}
+	if st.server == chained {
+		url, end, err := startChain()
+		st.chain = url
+		return st.begun(end, err)
+	}
+	return nil
 }
 
 // blockTime is short: a measurement has several blocks, after each of which the gateway asks for the counts of its signers.
@@ -142,63 +153,45 @@ func startChain() (url string, end func() error, err error) {
 	}, nil
 }
 
-// server is one process.
-type server struct {
-	kind  string
-	store string // URL
-	id    string // of the node
-	url   string // of its WebSocket
-	admin string // URL of its private side, where it has one
-	proc  *guarded.Process
-}
-
-// servers are those of a side, which share a store.
-type servers []*server
-
-// startServers starts a side's servers and waits until they are ready. They are to be stopped also when they come with an error.
-func (a *arena) startServers(ctx context.Context, side *side, st *store) (all servers, err error) {
+// start starts a side's servers and waits until they are ready.
+func (st *stand) start(ctx context.Context) error {
 	ready, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for i := range max(side.nodes, 1) {
-		s := &server{kind: side.server, store: st.url, id: fmt.Sprintf("node-%d", i+1)}
-		err := a.start(ready, s, st)
-		if s.proc != nil {
-			all = append(all, s)
+	for i := range max(st.nodes, 1) {
+		s := &server{id: fmt.Sprintf("node-%d", i+1)}
+		if err := st.launch(ready, s); err != nil {
+			return fmt.Errorf("%s: %w", st.server, err)
 		}
-		if err != nil {
-			return all, fmt.Errorf("%s: %w", side.server, err)
-		}
+		st.servers = append(st.servers, s)
+		st.begun(func() error { return s.End(syscall.SIGTERM, stopTimeout) }, nil)
 	}
-	for _, s := range all {
-		if isGateway(s.kind) {
-			if err := s.proc.Await(ready, readyPoll, func(ctx context.Context) error { return s.serves(ctx, len(all)) }); err != nil {
-				return all, err
-			}
+	for _, s := range st.servers {
+		if err := s.Await(ready, readyPoll, func(ctx context.Context) error { return s.serves(ctx, len(st.servers)) }); err != nil {
+			return err
 		}
 	}
-	if side.server == engineFar {
-		_, err = a.gateway(ctx, "engine", "switch", "performance", "--wait", "--admin", all[0].admin)
+	if st.server == engineFar {
+		_, err := st.gateway(ctx, "engine", "switch", "performance", "--wait", "--admin", st.servers[0].admin)
+		return err
 	}
-	return all, err
+	return nil
 }
 
-func (a *arena) start(ctx context.Context, s *server, st *store) error {
-	log := fmt.Sprintf("%d-%s.log", a.runs, s.id)
-	if isGateway(s.kind) {
-		args := append([]string{"--store", st.url, "--node-id", s.id}, gatewayFlags...)
+// launch starts one server. One that does not serve in the end is ended with the room.
+func (st *stand) launch(ctx context.Context, s *server) error {
+	log := fmt.Sprintf("%d-%s.log", st.runs, s.id)
+	if strings.HasPrefix(st.server, gateway) {
+		args := append([]string{"--store", st.store, "--node-id", s.id}, gatewayFlags...)
 		if st.redis != "" {
 			args = append(args, "--redis", st.redis, "--engine-rehearsal", "0s")
 		}
 		if st.chain != "" {
 			args = append(args, "--chain", "eip155:1="+st.chain, "--chain-window", "1000000")
 		}
-		g, err := labgateway.Begin(a.room, labgateway.Config{Program: filepath.Join(a.room.Dir(), "gateway"), Log: log, Args: args})
-		if err != nil {
-			return err
+		g, err := labgateway.Start(ctx, st.room, labgateway.Config{Program: filepath.Join(st.room.Dir(), "gateway"), Log: log, Args: args})
+		if err == nil {
+			s.Process, s.url, s.admin = g.Process, g.URL, g.Admin
 		}
-		s.proc = g.Process
-		err = g.Serves(ctx)
-		s.url, s.admin = g.URL, g.Admin
 		return err
 	}
 	listen, err := guarded.FreeAddr()
@@ -206,19 +199,17 @@ func (a *arena) start(ctx context.Context, s *server, st *store) error {
 		return err
 	}
 	s.url = "ws://" + listen + "/ws"
-	args := []string{filepath.Join(a.room.Dir(), "refserver"), s.kind, "-listen", listen}
-	args = append(args, map[string][]string{naive: {"-database", st.url}, floor: {"-dir", st.url}}[s.kind]...)
-	if s.proc, err = a.room.Start(log, nil, args...); err != nil {
-		return err
-	}
-	return s.proc.Await(ctx, readyPoll, func(ctx context.Context) error { return process.Answers(ctx, s.url) })
+	args := []string{filepath.Join(st.room.Dir(), "refserver"), st.server, "-listen", listen}
+	args = append(args, map[string][]string{naive: {"-database", st.store}, floor: {"-dir", st.store}}[st.server]...)
+	s.Process, err = st.room.Start(log, nil, args...)
+	return err
 }
 
-// isGateway reports whether a kind of server is a gateway; the others are those it is compared with.
-func isGateway(kind string) bool { return strings.HasPrefix(kind, gateway) }
-
-// serves reports why a gateway does not serve yet, linked to all other nodes.
+// serves reports why a server does not serve yet: a gateway linked to all other nodes, another one at all.
 func (s *server) serves(ctx context.Context, nodes int) error {
+	if s.admin == "" {
+		return process.Answers(ctx, s.url)
+	}
 	if err := process.Answers(ctx, s.admin+"/readyz"); err != nil || nodes == 1 {
 		return err
 	}
@@ -228,21 +219,6 @@ func (s *server) serves(ctx context.Context, nodes int) error {
 		err = fmt.Errorf("%s knows %.0f nodes and has %.0f links", s.id, live, linked)
 	}
 	return err
-}
-
-func (all servers) urls() (urls []string) {
-	for _, s := range all {
-		urls = append(urls, s.url)
-	}
-	return urls
-}
-
-func (all servers) stop() error {
-	var stopping errgroup.Group
-	for _, s := range all {
-		stopping.Go(func() error { return s.proc.End(syscall.SIGTERM, stopTimeout) })
-	}
-	return stopping.Wait()
 }
 
 // gateway runs a small command of the gateway's, and returns what it says.

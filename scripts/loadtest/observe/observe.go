@@ -219,9 +219,8 @@ func (p Pages) Read(ctx context.Context, url string) (map[string]float64, error)
 	if err != nil {
 		return nil, err
 	}
-	text := expfmt.NewFormat(expfmt.TypeTextPlain)
 	maps.Copy(req.Header, p.Header)
-	req.Header.Set("Accept", string(text))
+	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: p.TLS}
 	res, err := (&http.Client{Transport: transport, Timeout: readTimeout}).Do(req)
 	if err != nil {
@@ -234,25 +233,22 @@ func (p Pages) Read(ctx context.Context, url string) (map[string]float64, error)
 	case res.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("answered %s", res.Status)
 	}
-	r := reading{}
-	samples := expfmt.SampleDecoder{Dec: expfmt.NewDecoder(io.LimitReader(res.Body, maxBody), text), Opts: new(expfmt.DecodeOptions)}
-	for {
-		var family model.Vector
-		err := samples.Decode(&family)
-		switch {
-		case err == io.EOF && len(r) > 0:
-			return r, nil
-		case err == io.EOF:
-			return nil, errors.New("answered no figures")
-		case err != nil:
-			return nil, fmt.Errorf("not Prometheus text: %w", err)
-		}
-		for _, s := range family {
-			if v := float64(s.Value); !math.IsNaN(v) && !math.IsInf(v, 0) {
-				r[s.Metric.String()] = v
-			}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(res.Body, maxBody))
+	if err != nil {
+		return nil, fmt.Errorf("not Prometheus text: %w", err)
+	}
+	samples, err := expfmt.ExtractSamples(new(expfmt.DecodeOptions), slices.Collect(maps.Values(families))...)
+	if err == nil && len(samples) == 0 {
+		err = errors.New("answered no figures")
+	}
+	r := make(map[string]float64, len(samples))
+	for _, s := range samples {
+		if v := float64(s.Value); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			r[s.Metric.String()] = v
 		}
 	}
+	return r, err
 }
 
 // bucket is how many observations of a classic histogram were at most a bound, in seconds. The last bound is +Inf.

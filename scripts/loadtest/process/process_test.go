@@ -108,15 +108,12 @@ func TestReadyMeansAHandshakeOrOK(t *testing.T) {
 	}))
 	defer srv.Close()
 	urls := []string{"ws" + strings.TrimPrefix(srv.URL, "http"), srv.URL}
-	for _, url := range urls {
-		if err := Answers(t.Context(), url); err == nil {
-			t.Errorf("%s: ready while it answers 503", url)
-		}
-	}
-	up.Store(true)
-	for _, url := range urls {
-		if err := Answers(t.Context(), url); err != nil {
-			t.Errorf("%s: %v, want ready", url, err)
+	for _, ready := range []bool{false, true} {
+		up.Store(ready)
+		for _, url := range urls {
+			if err := Answers(t.Context(), url); (err == nil) != ready {
+				t.Errorf("%s: %v, while it is ready: %t", url, err, ready)
+			}
 		}
 	}
 }

@@ -239,13 +239,10 @@ type causes struct {
 
 	mu    sync.Mutex // guards what follows
 	known *simplelru.LRU[event, *cause]
-	early int // arrivals that wait for their request
 }
 
-const (
-	maxCauses = 1 << 19
-	maxEarly  = 1 << 19
-)
+// maxCauses bounds what is remembered; each has an arrival a subscriber at most.
+const maxCauses = 1 << 19
 
 // cause is an event that is awaited, or whose request is.
 type cause struct {
@@ -261,7 +258,6 @@ func newCauses(m *meter, subscribers int) *causes {
 		for _, at := range entry.early {
 			m.unmatch(at)
 		}
-		c.early -= len(entry.early)
 	})
 	return c
 }
@@ -275,7 +271,6 @@ func (c *causes) caused(e event, due time.Duration) {
 	for _, at := range entry.early {
 		c.meter.arrive(due, at)
 	}
-	c.early -= len(entry.early)
 	entry.early = nil
 	c.forgetLocked(e, entry)
 }
@@ -289,7 +284,6 @@ func (c *causes) arrived(e event, at time.Duration) {
 		c.meter.arrive(entry.due, at)
 	} else {
 		entry.early = append(entry.early, at)
-		c.early++
 	}
 	c.forgetLocked(e, entry)
 }
@@ -297,9 +291,6 @@ func (c *causes) arrived(e event, at time.Duration) {
 func (c *causes) entryLocked(e event) *cause {
 	entry, ok := c.known.Peek(e)
 	if !ok {
-		for c.early >= maxEarly {
-			c.known.RemoveOldest()
-		}
 		entry = new(cause)
 		c.known.Add(e, entry)
 	}

@@ -45,12 +45,13 @@ func NewRecorder(ctx context.Context, urls []string, access Access, s Signers) (
 	for i := range n {
 		r.watched[s.Base+int64(i*s.Count/n)] = true
 	}
-	return r, r.read(ctx, func(s *history.StoredSigner) error {
+	stored, err := r.read(ctx)
+	for _, s := range stored {
 		if s.Next > s.Floor || len(s.Rows) > 0 {
-			return fmt.Errorf("%w; %s has been used", ErrUsed, s.Signer)
+			return r, fmt.Errorf("%w; %s has been used", ErrUsed, s.Signer)
 		}
-		return nil
-	})
+	}
+	return r, err
 }
 
 // begin is a call that is about to be sent, nil when it is not kept. What came of it is to be told to end.
@@ -94,11 +95,7 @@ func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify,
 	var err error
 	if !interrupted {
 		final := &history.Final{Now: time.Now().UnixMilli()}
-		err = r.read(ctx, func(s *history.StoredSigner) error {
-			final.Signers = append(final.Signers, *s)
-			return nil
-		})
-		if err == nil {
+		if final.Signers, err = r.read(ctx); err == nil {
 			h.Final = final
 		} else {
 			v.Incomplete = err.Error()
@@ -118,22 +115,21 @@ func (r *Recorder) Judge(ctx context.Context, interrupted bool) (*result.Verify,
 	return v, err
 }
 
-func (r *Recorder) read(ctx context.Context, take func(*history.StoredSigner) error) error {
+// read reads the watched signers.
+func (r *Recorder) read(ctx context.Context) (stored []history.StoredSigner, err error) {
 	c, err := goclient.Dial(ctx, r.urls[0], r.access.client(goclient.Config{}))
 	if err != nil {
-		return fmt.Errorf("verify: %w", err)
+		return nil, fmt.Errorf("verify: %w", err)
 	}
 	defer c.Close() // it returns nil
 	for account := range r.watched {
 		s, err := readSigner(ctx, c, Signer(account))
 		if err != nil {
-			return fmt.Errorf("verify: read %s: %w", Signer(account), err)
+			return nil, fmt.Errorf("verify: read %s: %w", Signer(account), err)
 		}
-		if err := take(s); err != nil {
-			return err
-		}
+		stored = append(stored, *s)
 	}
-	return nil
+	return stored, nil
 }
 
 func readSigner(ctx context.Context, c *goclient.Client, signer string) (*history.StoredSigner, error) {

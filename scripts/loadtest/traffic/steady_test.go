@@ -30,11 +30,11 @@ func startSteady(t *testing.T, s Steady) *SteadyLoad {
 // handOut answers an allocate with a nonce, and a mark.
 func handOut(t testing.TB, message []byte, nonce int64) string {
 	signer, _, _ := strings.Cut(strings.SplitAfter(string(message), `"signer":"`)[1], `"`)
+	more := `"holdMs":60000`
 	if strings.Contains(string(message), wire.MethodMarkUsed) {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"status":"CONSUMED"}}`, id(t, message), signer,
-			nonce)
+		more = `"status":"CONSUMED"`
 	}
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,"holdMs":60000}}`, id(t, message), signer, nonce)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"signer":%q,"nonce":%d,"attempt":1,%s}}`, id(t, message), signer, nonce, more)
 }
 
 // answered is how many calls of a steady load were acknowledged so far.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,9 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
-	"noncegate/test/lab/expect"
 	"noncegate/test/lab/gateway"
-	"noncegate/test/lab/guarded"
 	"noncegate/test/lab/wait"
 )
 
@@ -35,16 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// startGateway starts a gateway on an empty store, with further flags of serve. It ends with the test.
 func startGateway(t testing.TB, flags ...string) *gateway.Gateway {
-	t.Helper()
-	room, err := guarded.Open("loadtest", nil)
-	expect.Must(t, err)
-	t.Cleanup(func() { expect.Check(t, room.Close()) })
-	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
-	g, err := gateway.Start(t.Context(), room, gateway.Config{Program: program, Log: "gateway.log", Args: append(flags, store)})
-	expect.Must(t, err)
-	return g
+	return gateway.OnSQLite(t, program, flags...)
 }
 
 // conn is one connection to a server of serve.

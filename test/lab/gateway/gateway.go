@@ -13,12 +13,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
+	"noncegate/test/lab/expect"
 	"noncegate/test/lab/guarded"
 )
 
@@ -118,4 +121,16 @@ func Alarms(log string, alarming func(line string) bool) (found []string) {
 		log = rest
 	}
 	return found
+}
+
+// OnSQLite starts a gateway on an empty file for a test, with further flags of serve. It ends with the test.
+func OnSQLite(t testing.TB, program string, flags ...string) *Gateway {
+	t.Helper()
+	room, err := guarded.Open("gateway", nil)
+	expect.Must(t, err)
+	t.Cleanup(func() { expect.Check(t, room.Close()) })
+	store := "--store=sqlite:" + filepath.Join(t.TempDir(), "nonces.db")
+	g, err := Start(t.Context(), room, Config{Program: program, Log: "gateway.log", Args: append(flags, store)})
+	expect.Must(t, err)
+	return g
 }
