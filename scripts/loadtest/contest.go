@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -141,16 +140,11 @@ func (c *compareCmd) Run(ctx context.Context, p *program) error {
 
 // measure starts one side, loads it, and ends it. Where another server answers at its address the error is process.ErrTaken.
 func (c *compareCmd) measure(ctx context.Context, p *program, side *process.Server, load traffic.Load) (run *result.Run, err error) {
-	dir, err := os.MkdirTemp("", "loadtest")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
 	if err := side.Vacant(ctx); err != nil {
 		return nil, fmt.Errorf("--url: %w", err)
 	}
 	defer func() { err = errors.Join(err, c.stop(ctx, side)) }()
-	if err := p.start(ctx, side, dir); err != nil {
+	if err := p.start(ctx, side); err != nil {
 		return nil, err
 	}
 	return p.loaded(ctx, &c.ReportFlags, load)
@@ -167,8 +161,8 @@ func (f *ProcessFlags) Validate() error {
 }
 
 // start starts a gateway. It is to be stopped also when it is not ready.
-func (p *program) start(ctx context.Context, s *process.Server, dir string) error {
-	err := s.Start(ctx, dir)
+func (p *program) start(ctx context.Context, s *process.Server) error {
+	err := s.Start(ctx)
 	if err == nil {
 		p.say("%s runs as process %d", s.Name, s.Pid())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -100,11 +99,6 @@ func (c *restartCmd) Run(ctx context.Context, p *program) error {
 
 // drill starts all gateways, makes the load, restarts them, and ends them.
 func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Steady) (run *result.Run, err error) {
-	dir, err := os.MkdirTemp("", "loadtest")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
 	defer func() {
 		for _, n := range c.nodes {
 			err = errors.Join(err, c.stop(ctx, n))
@@ -115,7 +109,7 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 		if err := n.Vacant(ctx); err != nil {
 			return nil, fmt.Errorf("--gateway: %w", err)
 		}
-		if err := p.start(ctx, n, dir); err != nil {
+		if err := p.start(ctx, n); err != nil {
 			return nil, err
 		}
 	}
@@ -128,7 +122,7 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 	}
 	observer := c.pages(steady.URLs, steady.Access).Start(ctx)
 	observer.Begin()
-	err = c.roll(ctx, p, load, dir)
+	err = c.roll(ctx, p, load)
 	patience := ctx
 	if err != nil { // a gateway that stays away is not waited for
 		limited, cancel := context.WithTimeout(ctx, errorGrace)
@@ -145,12 +139,12 @@ func (c *restartCmd) drill(ctx context.Context, p *program, steady traffic.Stead
 }
 
 // roll restarts one gateway after the other. An error is one that the drill cannot go on after; it is none when ctx ends.
-func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyLoad, dir string) error {
+func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyLoad) error {
 	began := time.Now()
 	err := process.Sleep(ctx, c.Before)
 	for i := 0; i < c.Rounds*len(c.nodes) && err == nil; i++ {
 		load.Enter(traffic.During)
-		err = c.restart(ctx, p, c.nodes[i%len(c.nodes)], dir, began)
+		err = c.restart(ctx, p, c.nodes[i%len(c.nodes)], began)
 		load.Enter(traffic.After)
 		if err == nil {
 			err = process.Sleep(ctx, c.After)
@@ -162,14 +156,14 @@ func (c *restartCmd) roll(ctx context.Context, p *program, load *traffic.SteadyL
 	return err
 }
 
-func (c *restartCmd) restart(ctx context.Context, p *program, n *process.Server, dir string, began time.Time) error {
+func (c *restartCmd) restart(ctx context.Context, p *program, n *process.Server, began time.Time) error {
 	asked := time.Now()
 	r := result.Restarted{Gateway: n.Name, At: asked.Sub(began).Seconds()}
 	if err := c.stop(ctx, n); err != nil {
 		r.Wrong = err.Error()
 	}
 	ended := time.Now()
-	err := p.start(ctx, n, dir)
+	err := p.start(ctx, n)
 	r.EndSeconds, r.StartSeconds = ended.Sub(asked).Seconds(), time.Since(ended).Seconds()
 	if err == nil {
 		c.restarts = append(c.restarts, r)

@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Config) (r *Report, err error) {
 	}
 	r.Interrupted, r.Seconds = ctx.Err() != nil, time.Since(begin).Seconds()
 	for _, row := range chosen {
-		r.Rows = append(r.Rows, row.judge(scenes))
+		r.Rows = append(r.Rows, row.judge())
 	}
 	return r, nil
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,7 +30,7 @@ func TestEveryRowHasANameAndOneTargetAndASideIsTheSameInAllOfAScene(t *testing.T
 		}
 		names[r.Name] = true
 		for _, s := range r.sides {
-			key, is := r.Scene+" "+s.title(), fmt.Sprint(r.times, r.once, s.server, s.nodes, s.full, s.load)
+			key, is := r.Scene+" "+cmp.Or(s.name, s.server), fmt.Sprint(r.times, r.once, s.server, s.nodes, s.full, s.load)
 			if was, found := sides[key]; found && was != is {
 				t.Errorf("%s: %s, and in another row %s", key, is, was)
 			}
@@ -74,7 +75,7 @@ func TestAWrongConfigNamesItsFlag(t *testing.T) {
 }
 
 // measured is a scene with the p99 of each round of two sides; 0 is a void one.
-func measured(over, under []float64) []*Scene {
+func measured(over, under []float64) *Scene {
 	s := &Scene{Name: "s", Sides: []*Side{{Name: "over"}, {Name: "under"}}}
 	for i, values := range [][]float64{over, under} {
 		for _, v := range values {
@@ -85,7 +86,7 @@ func measured(over, under []float64) []*Scene {
 			s.Sides[i].Runs = append(s.Sides[i].Runs, run)
 		}
 	}
-	return []*Scene{s}
+	return s
 }
 
 // ratio is a row of what measured makes.
@@ -107,7 +108,8 @@ func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 		{ratio, nil, nil, Void, 0},
 		{alone, []float64{1}, nil, Met, 2048},
 	} {
-		got := test.row.judge(measured(test.over, test.under))
+		test.row.measured = measured(test.over, test.under).Sides[:len(test.row.sides)]
+		got := test.row.judge()
 		if got.Verdict != test.verdict || got.Median != test.median || (got.Verdict == Void) != (got.Void != "") {
 			t.Errorf("%v ÷ %v: %+v, want %s, %v", test.over, test.under, got, test.verdict, test.median)
 		}
@@ -115,8 +117,9 @@ func TestARowIsJudgedByTheMedianOfItsRounds(t *testing.T) {
 }
 
 func TestTheReportShowsRowsAndSides(t *testing.T) {
-	scenes := measured([]float64{5, 3}, []float64{2, 2})
-	r := &Report{Settings: "2 rounds", Scenes: scenes, Rows: []Outcome{ratio.judge(scenes)}}
+	scene, row := measured([]float64{5, 3}, []float64{2, 2}), ratio
+	row.measured = scene.Sides
+	r := &Report{Settings: "2 rounds", Scenes: []*Scene{scene}, Rows: []Outcome{row.judge()}}
 	var text bytes.Buffer
 	expect.Must(t, r.WriteMarkdown(&text))
 	machine, err := json.Marshal(r)

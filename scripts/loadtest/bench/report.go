@@ -119,27 +119,18 @@ func (r *Report) IsVoid() (why string, void bool) {
 	return "", false
 }
 
-// judge says what came of a row in the scenes that were measured.
-func (r *Row) judge(scenes []*Scene) Outcome {
+// judge says what came of a row whose sides were measured.
+func (r *Row) judge() Outcome {
 	o := Outcome{
 		Ratio: result.Ratio{Name: r.Name, Figure: r.figure.Figure, AtLeast: r.AtLeast, AtMost: r.AtMost}, What: r.What, Scene: r.Scene,
-		Figure: r.figure.Name, figure: r.figure, Verdict: Missed,
+		Over: r.measured[0].Name, Figure: r.figure.Name, figure: r.figure, figures: r.figure.median(r.measured[0].Runs), Verdict: Missed,
 	}
-	var runs [2][]*result.Run // none of a side that was not measured
-	for i, name := range []*string{&o.Over, &o.Under}[:len(r.sides)] {
-		*name = r.sides[i].title()
-		for _, s := range scenes {
-			for _, side := range s.Sides {
-				if s.Name == r.Scene && side.Name == *name {
-					runs[i] = side.Runs
-				}
-			}
-		}
-	}
-	o.Compare(runs[0], runs[1], o.Under != "")
-	o.figures = r.figure.median(runs[0])
-	if o.Under != "" {
-		o.figures += " ÷ " + r.figure.median(runs[1])
+	if len(r.measured) > 1 {
+		under := r.measured[1]
+		o.Under, o.figures = under.Name, o.figures+" ÷ "+r.figure.median(under.Runs)
+		o.Compare(r.measured[0].Runs, under.Runs, true)
+	} else {
+		o.Compare(r.measured[0].Runs, nil, false)
 	}
 	switch {
 	case o.Void != "":

@@ -35,6 +35,7 @@ type Row struct {
 	times             int    // of the bench's duration is measured, where what is measured takes time to show; 0: 1
 	once              bool   // one round is enough
 	long              bool   // measured only when it is asked for
+	measured          []*Side
 }
 
 // rows are the targets of the design.
@@ -97,9 +98,6 @@ func on(l traffic.Load, over, under string) []side {
 	return []side{{server: over, load: l}, {server: under, load: l}}
 }
 
-// title is what the report calls a side.
-func (s *side) title() string { return cmp.Or(s.name, s.server) }
-
 // closed is the load of the design: every connection sends a burst of allocations, waits, sends the burst of their marks, and waits.
 func closed(connections, inflight, signers int) traffic.Load {
 	return traffic.Load{
@@ -131,19 +129,24 @@ func chooseRows(names []string) (chosen []Row, err error) {
 	return chosen, nil
 }
 
-// scenesOf are the scenes that rows need, with the sides they need.
+// scenesOf are the scenes that rows need, with their sides, which each row is told, too.
 func scenesOf(rows []Row) (needed []*Scene) {
-	for _, r := range rows {
-		at := slices.IndexFunc(needed, func(s *Scene) bool { return s.Name == r.Scene })
-		if at < 0 {
-			at = len(needed)
-			needed = append(needed, &Scene{Name: r.Scene, times: max(r.times, 1), once: r.once})
+	scenes, sides := make(map[string]*Scene), make(map[string]*Side)
+	for i := range rows {
+		r := &rows[i]
+		scene := scenes[r.Scene]
+		if scene == nil {
+			scene = &Scene{Name: r.Scene, times: max(r.times, 1), once: r.once}
+			scenes[r.Scene], needed = scene, append(needed, scene)
 		}
-		scene := needed[at]
-		for _, side := range r.sides {
-			if !slices.ContainsFunc(scene.Sides, func(s *Side) bool { return s.Name == side.title() }) {
-				scene.Sides = append(scene.Sides, &Side{Name: side.title(), side: side})
+		for _, s := range r.sides {
+			name := cmp.Or(s.name, s.server)
+			key := r.Scene + "\n" + name
+			if sides[key] == nil {
+				sides[key] = &Side{Name: name, side: s}
+				scene.Sides = append(scene.Sides, sides[key])
 			}
+			r.measured = append(r.measured, sides[key])
 		}
 	}
 	return needed

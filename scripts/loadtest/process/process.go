@@ -18,7 +18,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -43,17 +42,17 @@ type Server struct {
 	URLs    []string // at which it answers, and nothing else may before
 	Ready   []string // of these, those that answer once it is ready
 
-	cmd     *exec.Cmd // nil: it was not started, or was stopped
-	logPath string
-	exited  chan struct{} // closed once it was waited for
-	err     error         // how it ended; to be read once exited is closed
+	cmd    *exec.Cmd     // nil: it was not started, or was stopped
+	log    string        // path of its output
+	exited chan struct{} // closed once it was waited for
+	err    error         // how it ended; to be read once exited is closed
 }
 
-// Start starts the server, its output in the folder dir, and waits until it is ready. It is to be stopped also when this fails.
-func (s *Server) Start(ctx context.Context, dir string) error {
+// Start starts the server and waits until it is ready. It is to be stopped also when this fails.
+func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
-	if err := s.launch(dir); err != nil {
+	if err := s.launch(); err != nil {
 		return fmt.Errorf("%s: start %s: %w", s.Name, s.Command.words[0], err)
 	}
 	return s.failed(s.await(ctx))
@@ -83,9 +82,8 @@ func (s *Server) await(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) launch(dir string) error {
-	s.logPath = filepath.Join(dir, fmt.Sprintf("%p.log", s))
-	log, err := os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+func (s *Server) launch() error {
+	log, err := os.CreateTemp("", "loadtest*.log")
 	if err != nil {
 		return err
 	}
@@ -93,9 +91,9 @@ func (s *Server) launch(dir string) error {
 	cmd := exec.Command(s.Command.words[0], s.Command.words[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, ownGroup()
 	if err := cmd.Start(); err != nil {
-		return err
+		return errors.Join(err, os.Remove(log.Name()))
 	}
-	s.cmd, s.exited = cmd, make(chan struct{})
+	s.cmd, s.log, s.exited = cmd, log.Name(), make(chan struct{})
 	go func() {
 		defer close(s.exited)
 		s.err = cmd.Wait()
@@ -109,7 +107,10 @@ func (s *Server) Stop(grace time.Duration) error {
 	if s.cmd == nil {
 		return nil
 	}
-	defer func() { s.cmd = nil }()
+	defer func() {
+		os.Remove(s.log) // it is a temporary file
+		s.cmd = nil
+	}()
 	if askToEnd(s.cmd.Process) != nil { // it has ended, or cannot be asked
 		grace = min(grace, tryTimeout)
 	}
@@ -128,12 +129,12 @@ func (s *Server) Stop(grace time.Duration) error {
 // Pid is the process id of a server that runs.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
-// failed adds to an error whose it is, and the end of what the server, and those before it, have said.
+// failed adds to an error whose it is, and the end of what the server has said.
 func (s *Server) failed(why error) error {
 	if why == nil {
 		return nil
 	}
-	text, err := os.ReadFile(s.logPath)
+	text, err := os.ReadFile(s.log)
 	if err != nil {
 		text = []byte(err.Error())
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,10 +34,8 @@ func TestAMixIsReadAndPickedByItsShares(t *testing.T) {
 		picked[m.pick(rng)]++
 	}
 	for method, share := range m.shares() {
-		for i := range methodCount {
-			if i.String() == method && math.Abs(float64(picked[i])/10_000-share) > 0.02 {
-				t.Errorf("%d of 10000 are %s, want a share of %.2f", picked[i], method, share)
-			}
+		if n := picked[slices.Index(methodNames[:], method)]; math.Abs(float64(n)/10_000-share) > 0.02 {
+			t.Errorf("%d of 10000 are %s, want a share of %.2f", n, method, share)
 		}
 	}
 	if m, err := parseMix("pairs"); err != nil || m != (Mix{Pairs: true}) || m.shares()["markUsed"] != 0.5 || len(m.shares()) != 2 {

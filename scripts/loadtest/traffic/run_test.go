@@ -243,8 +243,7 @@ func TestWhatIsNoAnswerEndsTheConnection(t *testing.T) {
 
 func TestASubscriptionThatIsRefusedIsToldAtOnce(t *testing.T) {
 	url := serve(t, func(c *conn, _ int, message []byte) error {
-		return c.reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32018,"message":"m","data":{"reason":"forbidden"}}}`,
-			id(t, message)))
+		return c.reply(refused(t, message, "forbidden"))
 	})
 	l := endless(url)
 	l.Subscribers = 1
