@@ -42,7 +42,7 @@ func (c *cluster) startFailover(ctx context.Context) error {
 	if err := c.onPrimary(ctx, fmt.Sprintf(`DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '%s') THEN CREATE ROLE %s LOGIN; END IF; END $$`, gatewayRole, gatewayRole)); err != nil {
 		return err
 	}
-	if err := c.setPassword(ctx, func() {}); err != nil {
+	if err := errors.Join(c.setPassword(ctx, func() {}), c.trustCertificate()); err != nil {
 		return err
 	}
 	if err := c.onPrimary(ctx, "CREATE DATABASE "+c.database+" OWNER "+gatewayRole); err != nil {
@@ -68,12 +68,18 @@ func (c *cluster) startFailover(ctx context.Context) error {
 // storeURL is that of the run's database, past all proxies.
 func (c *cluster) storeURL() string {
 	if c.Failover {
-		return c.Patroni.URLAs(url.User(gatewayRole), c.database, url.Values{"passfile": {c.passfile()}})
+		file := func(name string) []string { return []string{filepath.Join(c.room.Dir(), name)} }
+		return c.Patroni.URLAs(url.User(gatewayRole), c.database, url.Values{
+			"passfile": file("passfile"), "sslmode": {"verify-full"}, "sslrootcert": file("root.crt"),
+		})
 	}
 	return c.Postgres.URL(c.database)
 }
 
-func (c *cluster) passfile() string { return filepath.Join(c.room.Dir(), "passfile") }
+// trustCertificate has gateways trust the certificate that the members of Patroni show now, and no other.
+func (c *cluster) trustCertificate() error {
+	return c.room.WriteFile("root.crt", c.Patroni.Certificate())
+}
 
 // setPassword gives the gateways' role another password, does something, and only then writes it where gateways read it.
 func (c *cluster) setPassword(ctx context.Context, between func()) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"noncegate/test/lab/patroni"
@@ -23,6 +24,8 @@ func failoverFaults() []Fault {
 		{Name: "read-only", Of: "patroni", do: makeReadOnly},
 		{Name: "password", Of: "patroni", do: changePassword},
 		{Name: "restore", Of: "patroni", SetsBack: true, do: restoreBackup},
+		{Name: "certificate", Of: "patroni", do: changeCertificate},
+		{Name: "strict", Of: "patroni", do: beStrict},
 	}
 }
 
@@ -174,19 +177,57 @@ func makeReadOnly(ctx context.Context, b *breaker) error {
 	return errors.Join(err, b.healthy(ctx))
 }
 
+// endSessions has the gateways connect anew.
+func (b *breaker) endSessions(ctx context.Context) {
+	err := b.onPrimary(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '`+gatewayRole+`'`)
+	b.note("sessions of the gateways are ended: %v", err)
+}
+
 // changePassword changes the password of the gateways' role and ends their sessions, before and after gateways can read the new one.
 func changePassword(ctx context.Context, b *breaker) error {
-	end := func() {
-		err := b.onPrimary(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '`+gatewayRole+`'`)
-		b.note("sessions of the gateways are ended: %v", err)
-	}
 	b.note("another password")
 	err := b.setPassword(ctx, func() {
-		end()
+		b.endSessions(ctx)
 		lasts(ctx, b.ttls(0.2, 2))
 	})
-	end()
+	b.endSessions(ctx)
 	return err
+}
+
+// changeCertificate changes the certificate of all members, and its authority, and ends the gateways' sessions, before and after they can
+// read the new one.
+func changeCertificate(ctx context.Context, b *breaker) error {
+	b.note("another certificate")
+	err := b.Patroni.ChangeCertificate(ctx)
+	b.endSessions(ctx)
+	lasts(ctx, b.ttls(0.2, 2))
+	err = errors.Join(err, b.trustCertificate())
+	b.endSessions(ctx)
+	return err
+}
+
+// beStrict has commits wait for standbys that are all away, and then the leader die.
+func beStrict(ctx context.Context, b *breaker) error {
+	if err := b.Patroni.SetMode(ctx, patroni.Strict); err != nil {
+		return err
+	}
+	leader, err := b.Patroni.AwaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	standbys := slices.DeleteFunc(slices.Clone(b.Patroni.Members), func(m *patroni.Member) bool { return m == leader })
+	b.note("kill -9 of all standbys of %s, strict: commits wait", leader.Name)
+	for _, m := range standbys {
+		err = errors.Join(err, m.Kill())
+	}
+	lasts(ctx, b.between(3*time.Second, 8*time.Second))
+	for _, m := range standbys {
+		err = errors.Join(err, m.Start())
+	}
+	if err := errors.Join(err, b.healthy(ctx)); err != nil {
+		return err
+	}
+	return errors.Join(killLeader(ctx, b), b.Patroni.SetMode(ctx, patroni.Synchronous))
 }
 
 // restoreBackup sets the whole database back to a backup of some seconds ago.

@@ -9,6 +9,7 @@ import (
 
 	testenv "noncegate/test/lab/gateway"
 	"noncegate/test/lab/guarded"
+	"noncegate/test/lab/patroni"
 	"noncegate/test/lab/pgtest"
 )
 
@@ -23,12 +24,40 @@ type gateway struct {
 	process *testenv.Gateway
 }
 
-func startGateways(h *host, cfg Config, chain string) (all []*gateway) {
+// startStore starts the PostgreSQL of the gateways, and returns its URL.
+func (s *soak) startStore() (url string) {
+	if s.cfg.Failover {
+		ha, err := patroni.Start(s.ctx)
+		s.must(err)
+		s.closing("Patroni", ha.Close)
+		s.spawn(func() { s.failOver(ha) })
+		return ha.URL("postgres")
+	}
 	pg, err := pgtest.Start()
-	h.must(err)
-	h.closing("PostgreSQL", pg.Close)
-	database, err := pg.CreateDatabase(h.ctx)
-	h.must(err)
+	s.must(err)
+	s.closing("PostgreSQL", pg.Close)
+	database, err := pg.CreateDatabase(s.ctx)
+	s.must(err)
+	return pg.URL(database)
+}
+
+// failOver kills the leader halfway, and starts it again once another one leads.
+func (s *soak) failOver(ha *patroni.Cluster) {
+	if !sleep(s.chaos, s.cfg.Duration/2) {
+		return
+	}
+	leader, err := ha.AwaitLeader(s.ctx)
+	s.must(err)
+	s.Logf("kill -9 of %s, which leads", leader.Name)
+	s.happens("kills of the leader of PostgreSQL")
+	s.must(leader.Kill())
+	next, err := ha.AwaitLeader(s.ctx)
+	s.must(err)
+	s.Logf("%s leads", next.Name)
+	s.must(leader.Start())
+}
+
+func startGateways(h *host, cfg Config, store, chain string) (all []*gateway) {
 	room, err := guarded.Open("soak", nil)
 	h.must(err)
 	h.closing("gateways", room.Close)
@@ -39,7 +68,7 @@ func startGateways(h *host, cfg Config, chain string) (all []*gateway) {
 		h.must(err)
 		g := &gateway{h: h, name: name, listen: listen, room: room, config: testenv.Config{
 			Program: program, Log: name + ".log", Env: []string{"GORACE=halt_on_error=1"}, Args: []string{
-				"--node-id=" + name, "--listen=" + listen, "--store=" + pg.URL(database), chain,
+				"--node-id=" + name, "--listen=" + listen, "--store=" + store, chain,
 				"--unknown-ttl=" + unknownTTL.String(), "--hold-ttl=" + holdTTL.String(), "--chain-gap-after=" + gapAfter.String(),
 				"--lease-ttl=" + leaseTTL.String(), "--chain-timeout=2s", "--log-format=text",
 			},

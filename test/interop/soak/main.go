@@ -18,6 +18,7 @@ func main() {
 	who := flag.String("who", "gateway",
 		"where nonces come from, with commas between: gateway, sdk-viem, sdk-ethers (our package for TypeScript), viem, ethers, redis")
 	flag.BoolVar(&cfg.Liar, "liar", false, "the gateway has a third node, which lies at times")
+	flag.BoolVar(&cfg.Failover, "patroni", false, "the gateways' PostgreSQL is one that fails over, and its leader dies halfway")
 	flag.DurationVar(&cfg.Duration, "duration", cfg.Duration, "how long payments come")
 	flag.Uint64Var(&cfg.Seed, "seed", cfg.Seed, "decides what goes wrong")
 	flag.IntVar(&cfg.Accounts, "accounts", cfg.Accounts, "accounts that pay")

@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Who       string // gateway, sdk-viem, sdk-ethers, viem, ethers or redis
 	Liar      bool   // the gateway has a third node, which lies at times
+	Failover  bool   // PostgreSQL is a cluster of Patroni, whose leader dies halfway
 	Duration  time.Duration
 	Seed      uint64
 	Accounts  int
@@ -141,7 +142,7 @@ func start(h *host, cfg Config) *soak {
 		s.packaged = startPackage(h, s, kind)
 	}
 	if cfg.withGateway() {
-		s.gateways = startGateways(h, cfg, fmt.Sprintf("--chain=eip155:%v=%s", s.chain.ChainID(), s.askedNodes()))
+		s.gateways = startGateways(h, cfg, s.startStore(), fmt.Sprintf("--chain=eip155:%v=%s", s.chain.ChainID(), s.askedNodes()))
 		h.spawn((&watcher{soak: s, mending: make([]sync.Mutex, cfg.Accounts)}).watch)
 		h.spawn(s.killGateways)
 	} else {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"noncegate/test/lab/guarded"
@@ -78,7 +79,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context) (leader *Member, err error) {
 }
 
 // AwaitHealthy waits until there is a leader that all other members follow, with all that it has committed, and one of them
-// synchronously where the mode says so.
+// synchronously where the mode says so. Patroni says so too: it promotes no standby that it has not named synchronous before.
 func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 	return c.tries(ctx, func(ctx context.Context) error {
 		leader, all, err := c.view(ctx)
@@ -97,8 +98,10 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) error {
 		if err == nil {
 			err = leader.Ask(ctx, &synchronous, `SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`)
 		}
-		if err == nil && (len(all) != hosts || follow != hosts-1 || (synchronous > 0) != mode.Synchronous) {
-			err = fmt.Errorf("%d of %d members are there, %d follow %s, %d of them synchronously", len(all), hosts, follow, leader.Name, synchronous)
+		named := slices.ContainsFunc(all, func(s state) bool { return s.Role == "sync_standby" })
+		if err == nil && (len(all) != hosts || follow != hosts-1 || (synchronous > 0) != mode.Synchronous || named != mode.Synchronous) {
+			err = fmt.Errorf("%d of %d members are there, %d follow %s, %d of them synchronously; Patroni names one: %t",
+				len(all), hosts, follow, leader.Name, synchronous, named)
 		}
 		return err
 	})

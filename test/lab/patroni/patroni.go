@@ -35,9 +35,11 @@ type Cluster struct {
 	bin      string // where PostgreSQL's are
 	password string // of every account
 
-	mu     sync.Mutex // guards etcds
-	etcds  []*guarded.Process
 	client []string // where etcd listens for clients
+
+	mu          sync.Mutex // guards what follows
+	etcds       []*guarded.Process
+	certificate string
 }
 
 // Missing says what is not installed; nil: all is there.
@@ -85,7 +87,7 @@ func (c *Cluster) setUp(ctx context.Context) error {
 	if c.etcd, err = exec.LookPath("etcd"); err != nil {
 		return err
 	}
-	if err := c.setUpEtcd(); err != nil {
+	if err := errors.Join(c.certify(), c.setUpEtcd()); err != nil {
 		return err
 	}
 	for i := range hosts {
@@ -126,13 +128,15 @@ func (c *Cluster) URL(db string) string {
 	return c.URLAs(url.UserPassword("postgres", c.password), db, url.Values{})
 }
 
-// URLAs is URL as another role, with further parameters.
+// URLAs is URL as another role, with further parameters. Without sslmode among them it is without TLS.
 func (c *Cluster) URLAs(as *url.Userinfo, db string, params url.Values) string {
 	var all []string
 	for _, m := range c.Members {
 		all = append(all, m.addr())
 	}
-	params.Set("sslmode", "disable")
+	if !params.Has("sslmode") {
+		params.Set("sslmode", "disable")
+	}
 	params.Set("target_session_attrs", "read-write")
 	params.Set("connect_timeout", "2")
 	u := url.URL{Scheme: "postgres", User: as, Host: strings.Join(all, ","), Path: "/" + db, RawQuery: params.Encode()}
@@ -208,7 +212,12 @@ func (c *Cluster) addMember(i int) error {
 		"restapi.listen": m.restAddr(), "restapi.connect_address": m.restAddr(), "restapi.authentication.password": c.password,
 		"postgresql.listen": m.addr(), "postgresql.connect_address": m.Replication.Addr(),
 		"postgresql.bin_dir": c.bin, "postgresql.data_dir": m.dataDir(), "postgresql.pgpass": filepath.Join(c.room.Dir(), m.Name, "pgpass"),
-		"postgresql.parameters.unix_socket_directories": c.room.Dir(),
+		"postgresql.parameters": map[string]string{
+			"unix_socket_directories": c.room.Dir(),
+			"ssl":                     "on",
+			"ssl_cert_file":           filepath.Join(c.room.Dir(), certFile),
+			"ssl_key_file":            filepath.Join(c.room.Dir(), keyFile),
+		},
 		"postgresql.pg_hba": []string{
 			"local all all peer", "host replication replicator 127.0.0.1/32 scram-sha-256", "host all all 127.0.0.1/32 scram-sha-256",
 		},

@@ -95,6 +95,7 @@ type runCmd struct {
 	Axis   string   `arg:"" help:"The axis: postgres, engine, chain, sqlite or patroni."`
 	Seed   uint64   `arg:"" help:"Seed; without --faults it also says which."`
 	Faults []string `help:"Names of the faults."`
+	Times  uint64   `default:"1" help:"So many runs, with this seed and those that follow."`
 	Dir    string   `default:"torture-out" help:"Where everything of the run is kept."`
 }
 
@@ -107,22 +108,30 @@ func (c *runCmd) Run(ctx context.Context) error {
 		if err := o.Prepare(ctx, c.Axis, dir); err != nil {
 			return err
 		}
-		p := o.ForSeed(c.Seed)
-		p.Dir, p.KeepAll = c.Dir, true
-		if len(faults) > 0 {
-			p.Faults = faults
+		var failures []error
+		for i := range c.Times {
+			p := o.ForSeed(c.Seed + i)
+			if len(faults) > 0 {
+				p.Faults = faults
+			}
+			failures = append(failures, c.one(ctx, p))
 		}
-		res, err := torture.Run(ctx, p)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s\n%v, kept in %s\n", strings.Join(res.Said, "\n"), res.Took, res.Kept)
-		res.Report.Print(os.Stdout)
-		if !res.Report.OK() {
-			return fmt.Errorf("%d violations", len(res.Report.Violations))
-		}
-		return nil
+		return errors.Join(failures...)
 	})
+}
+
+func (c *runCmd) one(ctx context.Context, p torture.Plan) error {
+	p.Dir, p.KeepAll = c.Dir, true
+	res, err := torture.Run(ctx, p)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\n%v, kept in %s\n", strings.Join(res.Said, "\n"), res.Took, res.Kept)
+	res.Report.Print(os.Stdout)
+	if !res.Report.OK() {
+		return fmt.Errorf("seed %d: %d violations", p.Seed, len(res.Report.Violations))
+	}
+	return nil
 }
 
 type plantedCmd struct {
