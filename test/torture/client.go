@@ -36,6 +36,7 @@ type worker struct {
 	open   []mine           // holds to be marked
 	past   []mine           // holds that were marked, or left to expire
 	ids    int
+	floors int64 // that were given by attend
 }
 
 // link is a connection with its number.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -89,8 +90,11 @@ type cluster struct {
 	chain       *chainSide // nil: there is no chain
 	file        *fileSide  // nil: the store is PostgreSQL
 
-	began   time.Time // of the load
-	load    workload
+	began time.Time // of the load
+	load  workload
+
+	attended atomic.Bool // all signers were served once after the store had gone back
+
 	mu      sync.Mutex // guards what faults write into h, engineRedis.others and outages
 	h       *history.History
 	outages []outage            // times without a primary
@@ -179,7 +183,7 @@ func (c *cluster) newNode(m member) error {
 	if err != nil {
 		return err
 	}
-	n := &node{id: m.id, room: c.room, exe: c.Gateway, env: os.Environ(), file: c.file, setsBack: c.has(func(f Fault) bool { return f.SetsBack })}
+	n := &node{id: m.id, room: c.room, exe: c.Gateway, env: os.Environ(), file: c.file, setsBack: c.setsBack()}
 	n.basic.Store(m.mode == "basic")
 	c.nodes = append(c.nodes, n) // to be closed
 	if n.net, err = pgtest.NewProxy(listen); err != nil {

@@ -147,41 +147,49 @@ func (c *cluster) noticed() (names []string) {
 	return names
 }
 
-// setBack notes that the store lost what it had confirmed between two moments, and does what a person does then: whatever is refused until
-// somebody says what is safe gets a floor above all that clients know to have been handed out.
-func (b *breaker) setBack(ctx context.Context, from, to time.Duration) error {
+// setBack notes that the store lost what it had confirmed between two moments, and waits until attend has had all signers served again.
+func (b *breaker) setBack(ctx context.Context, from, to time.Duration) {
 	b.mu.Lock()
 	b.h.Setbacks = append(b.h.Setbacks, history.Setback{From: from, To: to})
-	number := b.Clients + len(b.h.Setbacks)
 	b.mu.Unlock()
-	w := b.newWorker(number, uint64(5000+number))
-	defer w.close()
-	floors := 0
-	err := tries(ctx, 2*time.Minute, 20*poll, func(ctx context.Context) (err error) {
-		for i := range signers {
-			name := signerName(i)
-			served, told := false, "no node could be asked"
-			for _, n := range b.nodes {
-				done, _, failed := w.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
-				if failed != nil {
-					continue
-				}
-				served, told = served || done[0].Outcome == history.Happened, done[0].Detail
-				if strings.Contains(told, "raise its floor") {
-					floor := b.load.above(name) + int64(floors)
-					floors++
-					w.do(ctx, n, false, history.Call{Kind: history.SetFloor, Signer: name, Floor: floor})
-				}
-			}
-			if !served {
-				err = errors.Join(err, fmt.Errorf("%s: %s", name, told))
-			}
+	err := tries(ctx, 2*time.Minute, poll, func(context.Context) error {
+		if !b.attended.Load() {
+			return errors.New("not all signers are served")
 		}
-		return err
+		return nil
 	})
-	b.note("somebody gave %d floors; all are served: %v", floors, err)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.h.Calls = append(b.h.Calls, w.calls...)
-	return nil // who is not served is stuck, which the end tells
+	b.note("somebody gives floors; all are served: %v", err) // who is not served is stuck, which the end tells
+}
+
+// attend does what a person does once the store has gone back, until ctx ends: whatever is refused until somebody says what is safe gets a
+// floor above all that clients know to have been handed out, at each node that refuses it: a shard that moves later is refused again.
+func (c *cluster) attend(ctx context.Context, w *worker) {
+	w.repeat(ctx, 40*poll, func(ctx context.Context) {
+		c.mu.Lock()
+		back := len(c.h.Setbacks) > 0
+		c.mu.Unlock()
+		all := back
+		for i := range signers {
+			all = back && w.attendTo(ctx, signerName(i)) && all
+		}
+		if all {
+			c.attended.Store(true)
+		}
+	})
+}
+
+// attendTo asks all nodes for a nonce of a signer, gives it a floor where that is asked for, and reports whether a node served it.
+func (w *worker) attendTo(ctx context.Context, name string) (served bool) {
+	for _, n := range w.nodes {
+		done, _, err := w.do(ctx, n, false, history.Call{Kind: history.Allocate, Signer: name, Count: 1, HoldMs: holdTTL.Milliseconds()})
+		if err != nil {
+			continue
+		}
+		served = served || done[0].Outcome == history.Happened
+		if strings.Contains(done[0].Detail, "raise its floor") {
+			w.floors++ // so that it is another one than before
+			w.do(ctx, n, false, history.Call{Kind: history.SetFloor, Signer: name, Floor: w.load.above(name) + w.floors})
+		}
+	}
+	return served
 }

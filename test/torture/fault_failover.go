@@ -158,9 +158,9 @@ func cutReplication(ctx context.Context, b *breaker) error {
 	if err != nil {
 		return err
 	}
-	err = b.setBack(ctx, from, to)
+	b.setBack(ctx, from, to)
 	leader.Replication.Forward()
-	return errors.Join(err, leader.Start(), b.healthy(ctx), b.Patroni.SetMode(ctx, patroni.Synchronous))
+	return errors.Join(leader.Start(), b.healthy(ctx), b.Patroni.SetMode(ctx, patroni.Synchronous))
 }
 
 // makeReadOnly has the primary refuse writes for a while (25006), without a failover.
@@ -249,5 +249,6 @@ func restoreBackup(ctx context.Context, b *breaker) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.setBack(ctx, from, to), b.healthy(ctx))
+	b.setBack(ctx, from, to)
+	return b.healthy(ctx)
 }

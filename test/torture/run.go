@@ -79,6 +79,9 @@ func (p *Plan) prepare() error {
 
 func (p *Plan) has(such func(Fault) bool) bool { return slices.ContainsFunc(p.Faults, such) }
 
+// setsBack reports whether the store may lose what it had confirmed.
+func (p *Plan) setsBack() bool { return p.has(func(f Fault) bool { return f.SetsBack }) }
+
 // mayBeLate is how long a hold may be overdue once everything is healed.
 func (p *Plan) mayBeLate() time.Duration {
 	late := maxOverdue
@@ -194,6 +197,11 @@ func (c *cluster) work(ctx context.Context) error {
 	}
 	if c.engineRedis != nil {
 		lookers.Go(func() { c.keepUp(looking) })
+	}
+	if c.setsBack() {
+		w := c.newWorker(c.Clients+1, 5000)
+		clients = append(clients, w)
+		lookers.Go(func() { c.attend(looking, w) })
 	}
 	err := c.breakThings(ctx)
 	if err == nil {

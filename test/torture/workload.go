@@ -316,9 +316,10 @@ func (w *worker) late(ctx context.Context) {
 	}
 }
 
-// floor raises a floor a little, mostly to what changes nothing.
+// floor raises a floor a little, mostly to what changes nothing. Where the store may go back a floor is somebody's word that it is safe,
+// which clients do not know: attend gives those.
 func (w *worker) floor(ctx context.Context) {
-	if len(w.past) == 0 || w.rnd.IntN(3) > 0 {
+	if w.setsBack() || len(w.past) == 0 || w.rnd.IntN(3) > 0 {
 		return
 	}
 	m := w.past[w.rnd.IntN(len(w.past))]
