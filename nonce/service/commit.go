@@ -217,8 +217,10 @@ func (w *worker) alone(g *group, cause error) {
 	if g.refuseAt.IsZero() {
 		svc.log.Error("a commit was aborted", "signer", g.name, "ops", len(g.plan.Answers), "error", cause)
 	}
-	if !g.sig.stopped {
-		w.memory.forget(g.sig) // what is remembered has proved wrong, or may have
+	// What is remembered has proved wrong, or may have. Where the store went back, what is forgotten would be stopped until it gets a floor:
+	// a lock proves nothing, and the next commit compares the version.
+	if !g.sig.stopped && (w.behind == 0 || errors.Is(cause, nonce.ErrInvariant)) {
+		w.memory.forget(g.sig)
 	}
 	g.unread()
 	switch {
