@@ -5,6 +5,7 @@ import (
 	"maps"
 	"testing"
 
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/test/lab/inprocess"
 	"noncegate/test/lab/wait"
@@ -23,10 +24,10 @@ func (g *gateway) rejections() <-chan string {
 	return stages
 }
 
-// hanging is a subscriber whose Offer never returns until it is let go.
+// hanging is a subscriber whose Take never returns until it is let go.
 type hanging chan struct{}
 
-func (h hanging) Offer([]byte, int64) bool { <-h; return true }
+func (h hanging) Take(*events.Event, int64) bool { <-h; return true }
 
 // hangPostDB makes the events of a signer hang and returns what lets them go.
 func (g *gateway) hangPostDB(signer string) {

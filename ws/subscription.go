@@ -138,7 +138,10 @@ func (s *subscription) May(signer string) bool {
 // missed.
 const envelopeBytes = 192
 
-// Offer implements events.Subscriber.
+// Take implements events.Subscriber.
+func (s *subscription) Take(e *events.Event, missed int64) bool { return s.Offer(e.JSON(), missed) }
+
+// Offer queues one event, which is JSON, for the client. false: there is no room.
 func (s *subscription) Offer(event []byte, missed int64) bool {
 	n := notifications.Get().(*notification)
 	*n = notification{subscription: s, event: event, missed: missed}

@@ -52,7 +52,6 @@ func (a *app) forwards() bool {
 // openLinks lets requests and events travel between the nodes. The links end before the
 // service does, which takes back what is under way on them.
 func (a *app) openLinks(context.Context) error {
-	a.hub.QueueBy(a.service.WorkerIndex)
 	if a.router == nil {
 		return nil
 	}

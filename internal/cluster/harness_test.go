@@ -104,7 +104,7 @@ func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(w.log, nil)))
 	expect.Must(t, err)
 	w.Router = r
-	r.Serve(1, Local{Events: w.sink})
+	r.Serve(1, Local{Events: w.sink, Service: new(owner)})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -296,7 +296,7 @@ type sink struct {
 	heard  chan struct{} // receives with each event; nil: nobody listens
 }
 
-func (s *sink) Remote(e *nonce.Event, missed int64) {
+func (s *sink) Remote(_ int, e nonce.Event, missed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := fmt.Sprintf("%s/%d", e.Signer, e.Nonce)

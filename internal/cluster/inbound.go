@@ -139,13 +139,13 @@ func (in *inbound) listen(want *interest) {
 	in.Wake()
 }
 
-// Take implements events.Node. It does not block: what finds too much waiting is counted as missed.
-func (in *inbound) Take(e *nonce.Event, missed int64) bool {
+// Take implements events.Subscriber. It does not block: what finds too much waiting is counted as missed.
+func (in *inbound) Take(e *events.Event, missed int64) bool {
 	in.mu.Lock()
 	full := in.events >= maxEvents || in.ended
 	if !full {
 		in.events++
-		in.out = append(in.out, reply{event: e, missed: missed})
+		in.out = append(in.out, reply{event: e.Event, missed: missed})
 	}
 	in.mu.Unlock()
 	if !full {

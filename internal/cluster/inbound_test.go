@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"noncegate/internal/events"
 	"noncegate/internal/wsconn"
 	"noncegate/nonce"
 	"noncegate/nonce/noncetest"
@@ -268,7 +269,7 @@ func TestEventsFollowWhatANodeWantsWithoutDoublesOrGaps(t *testing.T) {
 		synctest.Wait()
 		commit("s", 3)
 		commit("t", 4)
-		o.hub.Remote(&nonce.Event{Type: nonce.EventUsed, Signer: "s", Nonce: 5}, 0) // of a third node
+		o.hub.Remote(0, nonce.Event{Type: nonce.EventUsed, Signer: "s", Nonce: 5}, 0) // of a third node
 		c.say((&interest{seq: 3}).append(nil))
 		synctest.Wait()
 		commit("s", 6)
@@ -421,7 +422,7 @@ func TestAnEventHasAPlaceBeforeItsRequestBegins(t *testing.T) {
 
 type deafNode struct{}
 
-func (*deafNode) Take(*nonce.Event, int64) bool { return false }
+func (*deafNode) Take(*events.Event, int64) bool { return false }
 
 // TestARestartIsToldBehindAllThatIsReady: the node counts no gap then. Here the writer finds the farewell first.
 func TestARestartIsToldBehindAllThatIsReady(t *testing.T) {

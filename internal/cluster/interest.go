@@ -13,8 +13,8 @@ import (
 // EventSink takes the events that other nodes committed. Its methods are called
 // from the readers of the links, and must not block.
 type EventSink interface {
-	// Remote hands over one event, and how many were missed before it. The event is the sink's.
-	Remote(e *nonce.Event, missed int64)
+	// Remote hands over one event of a worker's signer, and how many were missed before it.
+	Remote(worker int, e nonce.Event, missed int64)
 	// Lost says that events of some node may have been missed: its link broke,
 	// could not be opened, or was opened after the node began to commit.
 	Lost()

@@ -130,9 +130,10 @@ func (l *link) take(message []byte) error {
 			}
 		case itEvent:
 			missed := f.number()
-			e := new(nonce.Event)
-			if read(f, nonce.ReadEvent, e); f.err == nil {
-				l.peer.r.local.Events.Remote(e, int64(min(missed, 1<<62)))
+			var e nonce.Event
+			if read(f, nonce.ReadEvent, &e); f.err == nil {
+				local := &l.peer.r.local
+				local.Events.Remote(local.Service.WorkerIndex(e.Signer), e, int64(min(missed, 1<<62)))
 			}
 		case itHave:
 			if seq := f.number(); f.err == nil {

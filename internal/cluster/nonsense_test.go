@@ -172,7 +172,7 @@ func FuzzTake(f *testing.F) {
 	f.Add(nonce.AppendEvent([]byte{itEvent, 2}, &nonce.Event{Type: nonce.EventUsed, Signer: "s"}))
 	f.Add(binary.AppendUvarint([]byte{itResult}, one+1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := &Router{ctx: t.Context(), cfg: Config{Queue: 4}, metrics: NewMetrics(prometheus.NewRegistry()), local: Local{Events: new(sink)}}
+		r := &Router{ctx: t.Context(), cfg: Config{Queue: 4}, metrics: NewMetrics(prometheus.NewRegistry()), local: Local{Events: new(sink), Service: new(owner)}}
 		r.interests.init()
 		back := make(chan *asked, 10)
 		p := newPeer(r, node("there", 1))

@@ -19,12 +19,13 @@
 // The hub starts no goroutine. Tasks of the post-DB pool deliver the events, one queue
 // per worker of the service; the pool's owner stops it, and with it the last delivery.
 // A subscriber that hangs blocks only its queue. Locks: nothing is called under Hub.mu;
-// Subscription.mu is held during Offer, so Offer must not close the subscription.
+// Subscription.mu is held during Take, so Take must not close the subscription.
 //
 // Where to begin reading: hub.go, subscription.go, subscription_index.go, remote.go.
 package events
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,19 +40,26 @@ import (
 // wants more subscribes to all.
 const MaxSigners = 1024
 
-// Subscriber receives events.
-type Subscriber interface {
-	// Offer hands over one encoded event, which is shared and must not be
-	// changed, and the number of events missed before it. false: not taken. It
-	// is called from tasks of the post-DB pool, for one subscription by one at a
-	// time, and must not block nor close its subscription.
-	Offer(event []byte, missed int64) bool
+// Event is an event on its way to its subscribers.
+type Event struct {
+	*nonce.Event
+	json []byte
 }
 
-// Node is another node that is told of events.
-type Node interface {
-	// Take is as Offer, with an event that was not encoded.
-	Take(event *nonce.Event, missed int64) bool
+// JSON is its wire form, which is made once, shared, and must not be changed.
+func (e *Event) JSON() []byte {
+	if e.json == nil {
+		e.json = encode(e.Event)
+	}
+	return e.json
+}
+
+// Subscriber receives events.
+type Subscriber interface {
+	// Take is handed one event, and the number of events missed before it. false: not taken. It
+	// is called from tasks of the post-DB pool, for one subscription by one at a
+	// time, and must not block nor close its subscription.
+	Take(e *Event, missed int64) bool
 }
 
 // Selective is a Subscriber that may not have every event it asked for. May is asked
@@ -64,15 +72,16 @@ type Hub struct {
 	pool *postdb.Pool
 	drop func(events int)
 
-	queueOf func(signer string) int // see QueueBy; nil: queue 0
-	changed func()                  // see OnInterest; nil: nobody asks
+	changed func() // see OnInterest; nil: nobody asks
 
-	open    atomic.Int64 // subscriptions that are open, so that none costs one load
-	clients atomic.Int64 // those of clients
+	open atomic.Int64 // subscriptions that are open, so that none costs one load
 
 	mu    sync.RWMutex         // guards what follows; nobody is called under it
-	wants [2]subscriptionIndex // by scope
+	wants [2]subscriptionIndex // of clients, which hear of every node's commits, and of other nodes
 }
+
+// The indices of Hub.wants. Other nodes hear of this one's commits only, as each asks every node.
+const ofClients, ofNodes = 0, 1
 
 var _ nonce.EventSink = (*Hub)(nil)
 
@@ -82,20 +91,18 @@ func New(pool *postdb.Pool, dropped func(events int)) *Hub {
 	return &Hub{pool: pool, drop: dropped, wants: [2]subscriptionIndex{newSubscriptionIndex(), newSubscriptionIndex()}}
 }
 
-// QueueBy says on which queue the events of a signer travel that come from other
-// nodes: best that of its own commits, so that they keep their order when the
-// signer moves here. Without it they all take queue 0. It is called once, before
-// the first Remote; queueOf must not block.
-func (h *Hub) QueueBy(queueOf func(signer string) int) { h.queueOf = queueOf }
-
 // Watched reports whether anybody subscribed to the signer, another node included.
 func (h *Hub) Watched(signer string) bool {
+	return h.wanted(signer, h.wants[:])
+}
+
+func (h *Hub) wanted(signer string, by []subscriptionIndex) bool {
 	if h.open.Load() == 0 {
 		return false
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.wants[everywhere].any(signer) || h.wants[here].any(signer)
+	return slices.ContainsFunc(by, func(w subscriptionIndex) bool { return w.any(signer) })
 }
 
 // Subscriptions is how many are open, those of other nodes included.
@@ -110,62 +117,47 @@ func (h *Hub) Unreserve(queue int) { h.pool.Queue(queue).Unreserve() }
 
 // Publish implements nonce.EventSink. It keeps events.
 func (h *Hub) Publish(queue int, placed bool, events []nonce.Event) {
-	l := h.pool.Queue(queue)
-	switch {
-	case len(events) == 0 || !h.Watched(events[0].Signer):
-		if placed {
-			l.Unreserve()
+	if len(events) > 0 && h.Watched(events[0].Signer) {
+		h.queue(queue, placed, events, h.wants[:])
+	} else if placed {
+		h.Unreserve(queue)
+	}
+}
+
+// queue has events of one signer delivered to those who want them then, or drops them for want of a slot.
+func (h *Hub) queue(queue int, placed bool, events []nonce.Event, to []subscriptionIndex) {
+	q := h.pool.Queue(queue)
+	if !placed && !q.TryReserve() {
+		h.drop(len(events))
+		for _, s := range h.matching(events[0].Signer, to) {
+			s.missed.Add(int64(len(events)))
 		}
-	case !placed && !l.TryReserve():
-		h.miss(events)
-	default:
-		l.Submit(func() { h.deliver(events) }, time.Now())
+		return
 	}
-}
-
-// deliver is the task of one op's events.
-func (h *Hub) deliver(events []nonce.Event) {
-	subs := h.matching(events[0].Signer, everywhere, here)
-	for i := range events {
-		tell(subs, &events[i])
-	}
-}
-
-// tell offers one event, encoded if a client is among the subscribers.
-func tell(subs []*Subscription, e *nonce.Event) {
-	var body []byte
-	for _, s := range subs {
-		if s.to != nil && body == nil {
-			body = encode(e)
+	q.Submit(func() {
+		subs := h.matching(events[0].Signer, to)
+		for i := range events {
+			e := Event{Event: &events[i]}
+			for _, s := range subs {
+				s.offer(&e)
+			}
 		}
-		s.offer(e, body)
-	}
+	}, time.Now())
 }
 
-// miss drops events for want of a slot.
-func (h *Hub) miss(events []nonce.Event) {
-	h.drop(len(events))
-	for _, s := range h.matching(events[0].Signer, everywhere, here) {
-		s.missed.Add(int64(len(events)))
-	}
+// matching returns the subscriptions that want events of the signer just now, and may have them.
+func (h *Hub) matching(signer string, of []subscriptionIndex) []*Subscription {
+	return slices.DeleteFunc(h.wanting(signer, of), func(s *Subscription) bool {
+		some, ok := s.to.(Selective)
+		return ok && !some.May(signer)
+	})
 }
 
-// matching returns the subscriptions in the scopes that want events of the signer just now, and may
-// have them.
-func (h *Hub) matching(signer string, scopes ...scope) []*Subscription {
-	return slices.DeleteFunc(h.wanting(signer, scopes), func(s *Subscription) bool { return s.may != nil && !s.may(signer) })
-}
-
-func (h *Hub) wanting(signer string, scopes []scope) []*Subscription {
+func (h *Hub) wanting(signer string, of []subscriptionIndex) (subs []*Subscription) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	n := 0
-	for _, of := range scopes {
-		n += h.wants[of].count(signer)
-	}
-	subs := make([]*Subscription, 0, n)
-	for _, of := range scopes {
-		subs = h.wants[of].appendFor(subs, signer)
+	for _, w := range of {
+		subs = slices.AppendSeq(slices.AppendSeq(subs, maps.Keys(w.all)), maps.Keys(w.bySigner[signer]))
 	}
 	return subs
 }

@@ -71,7 +71,7 @@ func (f *fixture) commit(signer string, version int64) {
 
 // remote hands over an event of another node.
 func (f *fixture) remote(signer string, version int64) {
-	f.Remote(&event(signer, version)[0], 0)
+	f.Remote(0, event(signer, version)[0], 0)
 }
 
 // recorder is a subscriber that remembers what it is offered.
@@ -83,10 +83,11 @@ type recorder struct {
 	body   []byte // of the last one
 }
 
-func (r *recorder) Offer(event []byte, missed int64) bool {
+func (r *recorder) Take(of *Event, missed int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var e wire.Event
+	event := of.JSON()
 	if err := json.Unmarshal(event, &e); err != nil {
 		panic(err)
 	}
@@ -96,9 +97,6 @@ func (r *recorder) Offer(event []byte, missed int64) bool {
 	r.events, r.missed, r.body = append(r.events, e), append(r.missed, missed), event
 	return true
 }
-
-// Take implements Node.
-func (r *recorder) Take(e *nonce.Event, missed int64) bool { return r.Offer(encode(e), missed) }
 
 func event(signer string, version int64) []nonce.Event {
 	return []nonce.Event{{Type: nonce.EventAllocated, Signer: signer, Nonce: version, Attempt: 1, Version: version, At: time.Now()}}
@@ -225,7 +223,7 @@ func TestEventsWithoutAPlaceAreDroppedCountedAndMissed(t *testing.T) {
 			h.subscribe(r, "a")
 			c.publish(h, 1)
 			<-entered
-			c.lose(h) // must not wait for the hanging Offer
+			c.lose(h) // must not wait for the hanging Take
 			if h.dropped.Load() != c.lost {
 				t.Errorf("%d dropped, want %d", h.dropped.Load(), c.lost)
 			}

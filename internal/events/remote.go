@@ -3,7 +3,6 @@ package events
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"noncegate/nonce"
 )
@@ -22,7 +21,7 @@ type Interest struct {
 func (h *Hub) Interest() Interest {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	w := &h.wants[everywhere]
+	w := &h.wants[ofClients]
 	if w.everything() {
 		return Interest{All: true}
 	}
@@ -35,30 +34,17 @@ func (h *Hub) Interest() Interest {
 // called once, before the first Subscribe; changed must not block.
 func (h *Hub) OnInterest(changed func()) { h.changed = changed }
 
-// Remote hands an event over that another node committed to the clients who want it.
+// Remote hands an event over that another node committed to the clients who want it, on a queue:
+// best that of this node's own commits for the signer, so that they keep their order when it moves here.
 // missed is how many events that node could not tell us of before this one, whatever their
-// signers. The event is kept and must not be changed afterwards. It does not block: without a
-// slot in the post-DB pool the event is dropped, and counted as missed.
-func (h *Hub) Remote(e *nonce.Event, missed int64) {
-	if h.clients.Load() == 0 {
-		return
-	}
+// signers. It does not block: without a slot in the post-DB pool the event is dropped, and counted as missed.
+func (h *Hub) Remote(queue int, e nonce.Event, missed int64) {
 	if missed > 0 {
 		h.missEverywhere(missed)
 	}
-	subs := h.matching(e.Signer, everywhere)
-	if len(subs) == 0 {
-		return // its last subscriber has just left
+	if h.wanted(e.Signer, h.wants[:ofNodes]) { // else its last subscriber has just left
+		h.queue(queue, false, []nonce.Event{e}, h.wants[:ofNodes])
 	}
-	l := h.pool.Queue(h.queueFor(e.Signer))
-	if !l.TryReserve() {
-		h.drop(1)
-		for _, s := range subs {
-			s.missed.Add(1)
-		}
-		return
-	}
-	l.Submit(func() { tell(h.matching(e.Signer, everywhere), e) }, time.Now())
 }
 
 // Lost says that events of another node got lost and nobody knows how many, nor
@@ -70,7 +56,7 @@ func (h *Hub) Lost() { h.missEverywhere(1) }
 func (h *Hub) missEverywhere(n int64) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	w := &h.wants[everywhere]
+	w := &h.wants[ofClients]
 	for s := range w.all {
 		s.missed.Add(n)
 	}
@@ -81,11 +67,4 @@ func (h *Hub) missEverywhere(n int64) {
 			}
 		}
 	}
-}
-
-func (h *Hub) queueFor(signer string) int {
-	if h.queueOf == nil {
-		return 0
-	}
-	return h.queueOf(signer)
 }

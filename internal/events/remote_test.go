@@ -59,12 +59,11 @@ func versions(r *recorder) (versions []int64) {
 func TestEventsOfAnotherNodeTravelOnTheQueueOfTheirSigner(t *testing.T) {
 	const n = 1000
 	h := newHub(t, 2*n)
-	h.QueueBy(func(signer string) int { return int(signer[0] - 'a') })
 	stuck, entered := make(chan struct{}), make(chan struct{})
 	h.subscribe(&recorder{refuse: func(int64) bool { close(entered); <-stuck; return false }}, "b")
 	r := new(recorder)
 	h.subscribe(r, "a")
-	h.remote("b", 1)
+	h.Remote(1, event("b", 1)[0], 0)
 	<-entered // queue 1 hangs, and a's goes on
 	for v := int64(1); v <= n; v++ {
 		if v%2 == 0 {
@@ -92,7 +91,7 @@ func TestWhatAnotherNodeCouldNotTellIsMissedByEveryClientOnce(t *testing.T) {
 	h.subscribe(all)
 	h.subscribe(two, "b", "c")
 	h.Watch(node, nil)
-	h.Remote(&event("a", 1)[0], 7) // of whichever signers
+	h.Remote(0, event("a", 1)[0], 7) // of whichever signers
 	h.Lost()
 	for _, signer := range []string{"b", "c"} {
 		h.commit(signer, 2)
@@ -177,7 +176,7 @@ func TestTheInterestIsWhatClientsWantTogetherAndNodesWatchToo(t *testing.T) {
 	want(4, "{false [a]}", "a")
 	second.Close()
 	want(5, "{false []}", "")
-	if h.open.Load() != 0 || len(h.wants[everywhere].bySigner) != 0 {
+	if h.open.Load() != 0 || len(h.wants[ofClients].bySigner) != 0 {
 		t.Error("something is left of closed subscriptions")
 	}
 }

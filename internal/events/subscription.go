@@ -3,22 +3,18 @@ package events
 import (
 	"sync"
 	"sync/atomic"
-
-	"noncegate/nonce"
 )
 
 // Subscription is what one subscriber wants.
 type Subscription struct {
 	hub     *Hub
-	to      Subscriber // nil: node is there
-	node    Node
-	scope   scope
-	may     func(signer string) bool // nil: every signer; see Selective
-	signers []string                 // nil: all; each once
+	to      Subscriber
+	of      int      // ofClients or ofNodes
+	signers []string // nil: all; each once
 
-	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for an Offer
+	missed atomic.Int64 // apart from mu: Publish counts here and must not wait for a Take
 
-	mu        sync.Mutex // guards what follows; Offer is called under it, so that none comes after Close
+	mu        sync.Mutex // guards what follows; Take is called under it, so that none comes after Close
 	announced bool
 	live      bool
 	closed    bool
@@ -28,17 +24,15 @@ type Subscription struct {
 // of every signer when none is named, from Start on. Signers are as nonce.ParseSigner
 // returned them; naming one twice is naming it once. The caller closes the subscription.
 func (h *Hub) Subscribe(to Subscriber, signers []string) *Subscription {
-	s := &Subscription{hub: h, to: to, scope: everywhere}
-	if some, ok := to.(Selective); ok {
-		s.may = some.May
-	}
-	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
-	return s
+	return h.add(&Subscription{hub: h, to: to, of: ofClients}, signers)
 }
 
 // Watch is Subscribe for another node, which is told of what this one commits, from now on.
-func (h *Hub) Watch(to Node, signers []string) *Subscription {
-	s := &Subscription{hub: h, node: to, scope: here, live: true}
+func (h *Hub) Watch(to Subscriber, signers []string) *Subscription {
+	return h.add(&Subscription{hub: h, to: to, of: ofNodes, live: true}, signers)
+}
+
+func (h *Hub) add(s *Subscription, signers []string) *Subscription {
 	h.change(s, 1, func(w *subscriptionIndex) { w.add(s, signers) })
 	return s
 }
@@ -71,7 +65,7 @@ func (s *Subscription) Start() {
 }
 
 // Close ends the subscription: nothing is offered after it returned. It waits for
-// an Offer under way and may be called twice. missed is how many events were missed
+// a Take under way and may be called twice. missed is how many events were missed
 // of which the subscriber was not told.
 func (s *Subscription) Close() (missed int64) {
 	s.mu.Lock()
@@ -87,14 +81,11 @@ func (s *Subscription) Close() (missed int64) {
 // change adds a subscription or takes it away, and tells when what the clients
 // want is another thing afterwards.
 func (h *Hub) change(s *Subscription, by int64, edit func(*subscriptionIndex)) {
-	clients := &h.wants[everywhere]
+	clients := &h.wants[ofClients]
 	h.mu.Lock()
 	allBefore, before := clients.sum()
-	edit(&h.wants[s.scope])
+	edit(&h.wants[s.of])
 	allNow, now := clients.sum()
-	if s.scope == everywhere {
-		h.clients.Add(by)
-	}
 	h.open.Add(by)
 	h.mu.Unlock()
 	if h.changed != nil && (allNow != allBefore || now != before) {
@@ -102,8 +93,8 @@ func (h *Hub) change(s *Subscription, by int64, edit func(*subscriptionIndex)) {
 	}
 }
 
-// offer hands one event over, or counts it as missed. body is its encoded form, for clients.
-func (s *Subscription) offer(event *nonce.Event, body []byte) {
+// offer hands one event over, or counts it as missed.
+func (s *Subscription) offer(e *Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.live {
@@ -112,14 +103,7 @@ func (s *Subscription) offer(event *nonce.Event, body []byte) {
 		}
 		return
 	}
-	missed := s.missed.Swap(0)
-	taken := false
-	if s.to != nil {
-		taken = s.to.Offer(body, missed)
-	} else {
-		taken = s.node.Take(event, missed)
-	}
-	if !taken {
+	if missed := s.missed.Swap(0); !s.to.Take(e, missed) {
 		s.missed.Add(missed + 1)
 	}
 }

@@ -1,17 +1,6 @@
 package events
 
-// scope says whose commits a subscription hears of.
-type scope uint8
-
-const (
-	// everywhere: what any node committed. For clients.
-	everywhere scope = iota
-	// here: what this node committed. For other nodes, each of which asks every
-	// node; they are told nothing that a third one said.
-	here
-)
-
-// subscriptionIndex are the subscriptions of one scope. The hub's lock guards them.
+// subscriptionIndex are the subscriptions of clients, or of other nodes. The hub's lock guards them.
 type subscriptionIndex struct {
 	all      map[*Subscription]struct{}
 	bySigner map[string]map[*Subscription]struct{}
@@ -25,20 +14,6 @@ func newSubscriptionIndex() subscriptionIndex {
 // any reports whether anybody wants events of the signer.
 func (w *subscriptionIndex) any(signer string) bool {
 	return len(w.all) > 0 || len(w.bySigner[signer]) > 0
-}
-
-// count is how many do.
-func (w *subscriptionIndex) count(signer string) int { return len(w.all) + len(w.bySigner[signer]) }
-
-// appendFor appends those who do.
-func (w *subscriptionIndex) appendFor(subs []*Subscription, signer string) []*Subscription {
-	for s := range w.all {
-		subs = append(subs, s)
-	}
-	for s := range w.bySigner[signer] {
-		subs = append(subs, s)
-	}
-	return subs
 }
 
 // add notes a subscription to the signers, or to all when none is named, and in s

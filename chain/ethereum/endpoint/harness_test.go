@@ -17,6 +17,7 @@ import (
 
 	"noncegate/chain"
 	"noncegate/internal/access"
+	"noncegate/internal/events"
 	"noncegate/internal/relay"
 	"noncegate/nonce"
 	"noncegate/nonce/memstore"
@@ -239,10 +240,10 @@ func who(rights map[string]access.Right) *inprocess.People {
 // watcher is a subscriber to the gateway's own events.
 type watcher chan wire.Event
 
-// Offer implements events.Subscriber.
-func (w watcher) Offer(event []byte, _ int64) bool {
+// Take implements events.Subscriber.
+func (w watcher) Take(event *events.Event, _ int64) bool {
 	var e wire.Event
-	_ = json.Unmarshal(event, &e)
+	_ = json.Unmarshal(event.JSON(), &e)
 	w <- e
 	return true
 }
