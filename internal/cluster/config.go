@@ -10,10 +10,6 @@ import (
 	"time"
 )
 
-// maxQueue is the most that Config.Queue may be: an id of the protocol has this
-// many slots in its low bits.
-const maxQueue = 1<<slotBits - 1
-
 // Config holds the settings of a Router. The zero value of a field means its
 // default.
 type Config struct {
@@ -65,8 +61,8 @@ func (c Config) complete() (Config, error) {
 	}
 	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	switch {
-	case c.Queue < 0 || c.Queue > maxQueue:
-		return c, fmt.Errorf("cluster: Queue must be 1 to %d", maxQueue)
+	case c.Queue < 1:
+		return c, fmt.Errorf("cluster: Queue (%d) is below 1", c.Queue)
 	case c.MaxInflight < 1 || c.MaxTotal < c.MaxInflight:
 		return c, fmt.Errorf("cluster: MaxTotal (%d) is below MaxInflight (%d), or both below 1", c.MaxTotal, c.MaxInflight)
 	case c.Timeout < 100*time.Millisecond:

@@ -103,7 +103,7 @@ func (p *peer) open(raw string) (*link, error) {
 		ws.Close()
 		return nil, dialError(ctx, nil, err)
 	}
-	return &link{pipe: newPipe(cfg, ws, p.wake), peer: p, url: raw}, nil
+	return &link{pipe: newPipe(cfg, ws, p.wake), peer: p, url: raw, wakers: make(wakers)}, nil
 }
 
 func dialError(ctx context.Context, resp *http.Response, err error) error {

@@ -139,8 +139,11 @@ func TestWhatIsTooOldAndWasNotSentIsBounced(t *testing.T) {
 		w.wantBack(ops[1], nonce.Bounced, nonce.ErrPeerAway)
 		p.inflight.takeQueued() // has it now
 		l.expire(began.Add(time.Minute))
-		if p.inflight.n != 1 || len(l.late) != 1 {
-			t.Errorf("%d are under way, want the one of the writer; %d may still be answered", p.inflight.n, len(l.late))
+		if p.inflight.order.Len() != 1 || p.inflight.late() != 1 {
+			t.Errorf("%d are under way, want the one of the writer; %d may still be answered", p.inflight.order.Len(), p.inflight.late())
+		}
+		if p.drainLocked(errStopped, false); p.inflight.late() != 0 {
+			t.Error("what was sent over a link that is lost may still be answered")
 		}
 	})
 }

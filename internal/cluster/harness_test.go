@@ -356,7 +356,7 @@ func (w *world) state(node string) string {
 		return "silent"
 	case p.suspect:
 		return "suspect"
-	case p.inflight.n > 0 || w.cfg.Forward && p.node.Mode == modeWorkerQueue:
+	case p.inflight.order.Len() > 0 || w.cfg.Forward && p.node.Mode == modeWorkerQueue:
 		return "dialling"
 	}
 	return "unlinked"

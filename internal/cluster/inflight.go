@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"container/list"
 	"time"
 
 	"noncegate/nonce"
@@ -11,8 +12,7 @@ import (
 type stage uint8
 
 const (
-	free    stage = iota // the slot holds no op
-	queued               // not sent; nobody else touches the op
+	queued  stage = iota // not sent; nobody else touches the op
 	writing              // the writer reads the op
 	sent                 // handed to the network, or about to be
 )
@@ -27,33 +27,32 @@ type op struct {
 // slot is one op under way: a request, and whose it is.
 type slot struct {
 	op
-	at         time.Time // of Forward
-	id         uint64    // in the protocol: what tells uses of the slot apart, and its index
-	stage      stage
-	sum        uint64 // of the bytes of the request, once they were written
-	prev, next int32
+	at    time.Time // of Forward
+	id    uint64    // in the protocol
+	stage stage
+	place *list.Element
+
+	sum  uint64 // of the bytes of the request, once they were written
+	gone bool   // the writer's: nobody waits for it, and it is not sent
+
+	verdict nonce.Verdict // once it has ended, with the error it is returned with
+	why     error
 }
 
-// slotBits of an id are the index of its slot.
-const slotBits = 18
-
 // inflight is what is under way at one node, in the order of Forward, which is also
-// that of the deadlines: all ops have the same time. Slots are used again, and
-// there are never more than Config.Queue. A principal may have an equal part of them, as
-// fairness.Shares says. Guarded by peer.mu.
+// that of the deadlines: all ops have the same time. There are never more than Config.Queue.
+// A principal may have an equal part of them, as fairness.Shares says. Guarded by peer.mu.
 type inflight struct {
-	// slots[0] holds no op: it is the ring's beginning and end. Those that are
-	// free hang together by next.
-	slots []slot
-	free  int32
-	next  int32 // the first queued one; 0: none. All behind it are queued, too
-	n     int
+	order  list.List        // of *slot
+	next   *list.Element    // the first queued one; nil: none. All behind it are queued, too
+	byID   map[uint64]*slot // nil: it was sent over the present link and given up, and may still be answered
+	lastID uint64
 
-	shares *fairness.Shares // of the slots, by principal
+	shares *fairness.Shares // by principal
 }
 
 func newInflight(slots int) inflight {
-	return inflight{shares: fairness.NewShares(int64(slots), 1, 0)}
+	return inflight{byID: make(map[uint64]*slot), shares: fairness.NewShares(int64(slots), 1, 0)}
 }
 
 // add puts op at the end. false: there is no slot for it, or its principal has its share.
@@ -61,63 +60,45 @@ func (w *inflight) add(o op, at time.Time) bool {
 	if ok, _ := w.shares.Try(o.q.Principal, 1); !ok {
 		return false
 	}
-	if len(w.slots) == 0 {
-		w.slots = make([]slot, 1, 16)
+	w.lastID++
+	s := &slot{op: o, at: at, id: w.lastID}
+	s.place = w.order.PushBack(s)
+	w.byID[s.id] = s
+	if w.next == nil {
+		w.next = s.place
 	}
-	i := w.free
-	if i == 0 {
-		i = int32(len(w.slots))
-		w.slots = append(w.slots, slot{id: uint64(i)})
-	} else {
-		w.free = w.slots[i].next
-	}
-	s, last := &w.slots[i], w.slots[0].prev
-	s.op, s.at, s.stage, s.id = o, at, queued, s.id+1<<slotBits
-	s.prev, s.next = last, 0
-	w.slots[last].next, w.slots[0].prev = i, i
-	if w.next == 0 {
-		w.next = i
-	}
-	w.n++
 	return true
-}
-
-// find returns the slot of id, nil when its op has ended.
-func (w *inflight) find(id uint64) *slot {
-	i := id & (1<<slotBits - 1)
-	if i == 0 || i >= uint64(len(w.slots)) || w.slots[i].id != id || w.slots[i].stage == free {
-		return nil
-	}
-	return &w.slots[i]
 }
 
 // first is the oldest, nil when there is none.
 func (w *inflight) first() *slot {
-	if w.n == 0 {
-		return nil
+	if e := w.order.Front(); e != nil {
+		return e.Value.(*slot)
 	}
-	return &w.slots[w.slots[0].next]
+	return nil
 }
 
 // takeQueued gives the next queued op to the writer; nil: none is queued.
 func (w *inflight) takeQueued() *slot {
-	if w.next == 0 {
+	if w.next == nil {
 		return nil
 	}
-	s := &w.slots[w.next]
-	s.stage, w.next = writing, s.next
+	s := w.next.Value.(*slot)
+	s.stage, w.next = writing, w.next.Next()
 	return s
 }
 
-// remove ends the use of a slot.
-func (w *inflight) remove(s *slot) {
-	i := int32(s.id & (1<<slotBits - 1))
-	if w.next == i {
-		w.next = s.next
+// end takes an op out, to be returned with a verdict.
+func (w *inflight) end(s *slot, v nonce.Verdict, why error) *slot {
+	if w.next == s.place {
+		w.next = w.next.Next()
 	}
 	w.shares.Release(s.q.Principal, 1)
-	w.slots[s.prev].next, w.slots[s.next].prev = s.next, s.prev
-	s.op, s.stage = op{}, free
-	s.next, w.free = w.free, i
-	w.n--
+	w.order.Remove(s.place)
+	delete(w.byID, s.id)
+	s.verdict, s.why = v, why
+	return s
 }
+
+// late is how many ops were given up and may still be answered.
+func (w *inflight) late() int { return len(w.byID) - w.order.Len() }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -24,17 +23,8 @@ type link struct {
 	url         string // as the node advertises it
 	incarnation int64  // of the node, by the registry when it was dialled
 
-	burst  []outgoing          // the writer's
-	wakers wakers              // the reader's
-	late   map[uint64]struct{} // what was sent over it, given up, and may still be answered; guarded by peer.mu
-}
-
-// outgoing is an op that the writer reads.
-type outgoing struct {
-	op
-	id   uint64
-	sum  uint64
-	gone bool // nobody waits for it, and it is not sent
+	burst  []*slot // the writer's
+	wakers wakers  // the reader's
 }
 
 // fill implements end: what clients want to hear, if that has changed, and ops, up to a bound. From
@@ -55,25 +45,25 @@ func (l *link) fill(b []byte) []byte {
 		if s == nil {
 			break
 		}
-		l.burst = append(l.burst, outgoing{op: s.op, id: s.id})
+		l.burst = append(l.burst, s)
 	}
 	p.mu.Unlock()
-	for i := range l.burst {
-		b = l.burst[i].encode(b)
+	for _, s := range l.burst {
+		b = s.encode(b)
 	}
 	l.settle()
 	return b
 }
 
-// encode appends a request.
-func (o *outgoing) encode(b []byte) []byte {
-	if o.gone = o.of.Gone(); o.gone {
+// encode appends a request, if it is sent.
+func (s *slot) encode(b []byte) []byte {
+	if s.gone = s.of.Gone(); s.gone {
 		return b
 	}
-	b = binary.AppendUvarint(binary.AppendUvarint(append(b, itRequest), o.id), o.path)
+	b = binary.AppendUvarint(binary.AppendUvarint(append(b, itRequest), s.id), s.path)
 	begin := len(b)
-	b = nonce.AppendRequest(b, o.q)
-	o.sum = xxhash.Sum64(b[begin:])
+	b = nonce.AppendRequest(b, s.q)
+	s.sum = xxhash.Sum64(b[begin:])
 	return b
 }
 
@@ -81,19 +71,15 @@ func (o *outgoing) encode(b []byte) []byte {
 // sent come out.
 func (l *link) settle() {
 	p := l.peer
-	var back []returned
+	var back []*slot
 	p.mu.Lock()
-	for i := range l.burst {
-		o := &l.burst[i]
-		s := p.inflight.find(o.id)
-		s.stage, s.sum = sent, o.sum
-		if o.gone {
-			back = append(back, returned{of: s.of, at: s.at, verdict: nonce.Bounced, why: nonce.ErrGone})
-			p.inflight.remove(s)
+	for _, s := range l.burst {
+		if s.stage = sent; s.gone {
+			back = append(back, p.inflight.end(s, nonce.Bounced, nonce.ErrGone))
 		}
-		o.op = op{}
 	}
 	p.mu.Unlock()
+	clear(l.burst)
 	p.r.returnAll(back)
 }
 
@@ -109,7 +95,7 @@ func (l *link) look(now time.Time) error {
 	switch {
 	case p.node.URL != l.url:
 		return errMoved
-	case len(l.late) > p.r.cfg.Queue:
+	case p.inflight.late() > p.r.cfg.Queue:
 		return errSilent
 	}
 	return nil
@@ -154,12 +140,11 @@ func (l *link) take(message []byte) error {
 func (l *link) answered(id, sum uint64, a *nonce.Result) error {
 	p := l.peer
 	p.mu.Lock()
-	s := p.inflight.find(id)
-	if s == nil {
-		_, late := l.late[id]
-		delete(l.late, id)
+	s, made := p.inflight.byID[id]
+	if s == nil { // too late: it harms nobody
+		delete(p.inflight.byID, id)
 		p.mu.Unlock()
-		if !late {
+		if !made {
 			return nonsense("a result for the request number %d, which was not made", id)
 		}
 		return nil
@@ -172,91 +157,66 @@ func (l *link) answered(id, sum uint64, a *nonce.Result) error {
 		p.mu.Unlock()
 		return err
 	}
-	b := returned{of: s.of, at: s.at, verdict: nonce.Answered}
-	p.inflight.remove(s)
-	p.mu.Unlock()
+	verdict := nonce.Answered
 	if _, elsewhere := errors.AsType[*nonce.NotOwnerError](a.Err); elsewhere || a.Err == nonce.ErrFenced || a.Err == nonce.ErrDraining {
-		b.verdict = nonce.Bounced
+		verdict = nonce.Bounced
 	}
+	p.inflight.end(s, verdict, a.Err)
 	if a.Err == nonce.ErrDraining {
-		p.markDraining(l)
+		p.leftLocked(l.incarnation)
 	}
-	p.r.giveBack(b, a, time.Now(), &l.wakers)
+	p.mu.Unlock()
+	p.r.giveBack(s, a, time.Now(), l.wakers)
 	return nil
 }
 
 // expire gives back what is too old.
 func (l *link) expire(now time.Time) {
 	p := l.peer
-	var back []returned
+	var back []*slot
 	p.mu.Lock()
 	for s := p.inflight.first(); s != nil && s.stage != writing && now.Sub(s.at) >= p.r.cfg.Timeout; s = p.inflight.first() {
-		b := returned{of: s.of, at: s.at, verdict: nonce.Expired, why: errTooLate}
 		if s.stage == queued {
-			b.verdict, b.why = nonce.Bounced, nonce.ErrPeerAway
+			p.inflight.end(s, nonce.Bounced, nonce.ErrPeerAway)
 		} else {
-			if l.late == nil {
-				l.late = make(map[uint64]struct{})
-			}
-			l.late[s.id] = struct{}{}
+			p.inflight.end(s, nonce.Expired, errTooLate)
+			p.inflight.byID[s.id] = nil
 		}
-		back = append(back, b)
-		p.inflight.remove(s)
+		back = append(back, s)
 	}
 	p.mu.Unlock()
 	p.r.returnAll(back)
 }
 
-// returned is an op that goes back through its Forwarded.
-type returned struct {
-	of      nonce.Forwarded
-	at      time.Time // of Forward
-	verdict nonce.Verdict
-	why     error // unless it was answered
-}
-
 // giveBack ends an op's time with the router. The caller holds no lock, and wakes w after the last of
 // its batch.
-func (r *Router) giveBack(b returned, a *nonce.Result, now time.Time, w *wakers) {
-	r.metrics.returned(resultOf(b.verdict), now.Sub(b.at))
-	w.add(b.of.Return(a, b.verdict))
+func (r *Router) giveBack(s *slot, a *nonce.Result, now time.Time, w wakers) {
+	r.metrics.returned(resultOf(s.verdict), now.Sub(s.at))
+	if one := s.of.Return(a, s.verdict); one != nil {
+		w[one] = struct{}{}
+	}
 }
 
 // returnAll gives back ops that end together without an answer, in this order.
-func (r *Router) returnAll(all []returned) {
+func (r *Router) returnAll(all []*slot) {
 	if len(all) == 0 {
 		return
 	}
-	var w wakers
-	now := time.Now()
-	for _, b := range all {
-		r.giveBack(b, &nonce.Result{Err: b.why}, now, &w)
+	w, now := make(wakers), time.Now()
+	for _, s := range all {
+		r.giveBack(s, &nonce.Result{Err: s.why}, now, w)
 	}
 	w.wake()
 }
 
-// wakers collects whom to wake after a batch, each once.
-type wakers struct{ list []nonce.Waker }
+// wakers are whom to wake after a batch, each once.
+type wakers map[nonce.Waker]struct{}
 
-// maxWakers bounds the search for what is there already.
-const maxWakers = 128
-
-func (w *wakers) add(one nonce.Waker) {
-	if one == nil || slices.Contains(w.list, one) {
-		return
-	}
-	if len(w.list) == maxWakers {
-		w.wake()
-	}
-	w.list = append(w.list, one)
-}
-
-func (w *wakers) wake() {
-	for i, one := range w.list {
+func (w wakers) wake() {
+	for one := range w {
 		one.Wake()
-		w.list[i] = nil
 	}
-	w.list = w.list[:0]
+	clear(w)
 }
 
 // inquiry is a read that is forwarded for whoever waits for it.

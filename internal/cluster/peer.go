@@ -101,7 +101,7 @@ func (p *peer) send(o op) error {
 			return nonce.ErrOtherVersion
 		}
 		return nonce.ErrPeerAway
-	case o.q.Kind.Reads() && p.inflight.n >= p.r.cfg.Queue/2, !p.inflight.add(o, now): // the rest is for what writes
+	case o.q.Kind.Reads() && p.inflight.order.Len() >= p.r.cfg.Queue/2, !p.inflight.add(o, now): // the rest is for what writes
 		return nonce.ErrForwardBusy
 	}
 	return nil
@@ -112,7 +112,7 @@ func (p *peer) wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.inflight.n > 0, time.Since(p.asked) < askedTime:
+	case p.inflight.order.Len() > 0, time.Since(p.asked) < askedTime:
 		return true
 	case !p.node.Live || p.leaving:
 		return false
@@ -208,16 +208,16 @@ func (p *peer) lost(l *link, err error) {
 // drainLocked takes out everything under way, in the order of Forward. restart: the
 // node closed the link in an orderly way, which it does when it has answered all it
 // took; what is not answered then was not taken.
-func (p *peer) drainLocked(err error, restart bool) []returned {
-	back := make([]returned, 0, p.inflight.n)
+func (p *peer) drainLocked(err error, restart bool) (back []*slot) {
 	for s := p.inflight.first(); s != nil; s = p.inflight.first() {
-		b := returned{of: s.of, at: s.at, verdict: nonce.Bounced, why: nonce.ErrPeerAway}
 		if s.stage == sent && !restart {
-			b.verdict, b.why = nonce.Doubtful, err
+			p.inflight.end(s, nonce.Doubtful, err)
+		} else {
+			p.inflight.end(s, nonce.Bounced, nonce.ErrPeerAway)
 		}
-		back = append(back, b)
-		p.inflight.remove(s)
+		back = append(back, s)
 	}
+	clear(p.inflight.byID)
 	return back
 }
 
@@ -235,11 +235,4 @@ func (p *peer) end() {
 func (p *peer) leftLocked(incarnation int64) {
 	p.leftAs = max(p.leftAs, incarnation)
 	p.leaving = p.node.Left || p.node.Incarnation <= p.leftAs
-}
-
-// markDraining is called when the node said, over l, that it drains.
-func (p *peer) markDraining(l *link) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leftLocked(l.incarnation)
 }

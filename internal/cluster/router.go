@@ -248,7 +248,7 @@ func (r *Router) Figures() (linked, unreachable, underWay int) {
 		case p.suspect && p.node.Live && p.listed:
 			unreachable++
 		}
-		underWay += p.inflight.n
+		underWay += p.inflight.order.Len()
 		p.mu.Unlock()
 	}
 	return linked, unreachable, underWay
