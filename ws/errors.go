@@ -83,6 +83,9 @@ func errorOf(err error, signer string, count int) *wire.Error {
 	return ErrUnknown("the gateway met an error it does not know")
 }
 
+// Reason is what clients are told of an error of the service as data.reason.
+func Reason(err error) string { return errorOf(err, "", 0).Data.Reason }
+
 // errLike says of an error what it says itself.
 func errLike(code int, err error, data wire.ErrorData) *wire.Error {
 	return with(wire.Errorf(code, "%s", clip(err.Error())), data)

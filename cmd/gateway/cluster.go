@@ -9,6 +9,7 @@ import (
 	"noncegate/internal/metrics"
 	"noncegate/lease"
 	"noncegate/nonce"
+	"noncegate/ws"
 )
 
 // openRouter makes what knows the other nodes. A SQLite store has one process, and
@@ -57,16 +58,11 @@ func (a *app) openLinks(context.Context) error {
 	}
 	a.router.Serve(a.holder.Incarnation, cluster.Local{
 		Service: a.service, Events: a.hub, Hub: a.hub, Chain: a.chain, MinHold: minHold, MaxHold: a.cfg.MaxHold,
+		Reason: ws.Reason, Interest: a.hub.Interest,
 	})
-	a.hub.OnInterest(func() { a.router.InterestChanged(a.interest) })
+	a.hub.OnInterest(a.router.InterestChanged)
 	a.onStop("links", a.router.Stop)
 	return nil
-}
-
-// interest is what clients of this node want to hear of.
-func (a *app) interest() (everything bool, signers []string) {
-	w := a.hub.Interest()
-	return w.All, w.Signers
 }
 
 // awaitInterest is what ws waits for before it answers a subscription; nil: nothing.

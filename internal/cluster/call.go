@@ -193,7 +193,7 @@ func (c *call) Done(res *nonce.Result) nonce.Waker {
 // answer queues the answer. The call is not touched afterwards.
 func (c *call) answer() {
 	if c.res.Err != nil {
-		c.in.r.metrics.refused.Inc(reasonOf(c.res.Err))
+		c.in.r.metrics.refused.Inc(c.in.r.local.Reason(c.res.Err))
 	}
 	if c.req.ChainOnly {
 		c.res = nonce.Result{Err: c.res.Err, Said: c.res.Said}

@@ -42,9 +42,8 @@
 // lost link. Each link, of either direction, has one that reads and one that writes; one that was
 // let in has a third that waits for both, one for each signer whose first requests wait for its
 // chain, and one for each read that waits for what a chain says. The Router owns them all; Stop ends
-// them and waits. Locks: Router.mu is taken before a peer.mu; interests.changing is held while the
-// interest is read and set; nothing is called under inbound.mu;
-// door.mu, lines.mu and paths.mu are held briefly.
+// them and waits. Locks: Router.mu is taken before a peer.mu, and held while the interest of clients is read
+// and set; nothing is called under inbound.mu; door.mu, lines.mu and paths.mu are held briefly.
 //
 // Where to begin reading: frame.go (what is said), pipe.go (a connection), hello.go (the handshake).
 // Sending: router.go, peer.go, dial.go, link.go, inflight.go, fits.go, interest.go. Serving: door.go,

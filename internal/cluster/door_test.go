@@ -113,7 +113,8 @@ func serving(t *testing.T, cfg Config, local Local, story func(t *testing.T, o *
 		}
 		o.Router, err = New("b", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(o.log, nil)))
 		expect.Must(t, err)
-		local.Service, local.Hub, local.Events = o, o.hub, o.hub
+		local.Service, local.Hub, local.Events, local.Interest = o, o.hub, o.hub, o.hub.Interest
+		local.Reason = func(err error) string { return "internal" }
 		o.Serve(1, local)
 		o.net.Host("b").Serve = o.Router
 		t.Cleanup(func() {

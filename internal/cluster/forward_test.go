@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"noncegate/internal/events"
 	"noncegate/nonce"
 )
 
@@ -217,19 +219,16 @@ func TestWhatAnOwnerSaysOfAChainIsAskedForInHalfOfTheSlots(t *testing.T) {
 	})
 }
 
-func TestWhoWantsVeryManySignersAsksForAll(t *testing.T) {
+// That more of them are all is of the hub.
+func TestAnInterestInTheMostSignersWithTheLongestNamesIsOneMessage(t *testing.T) {
 	linked(t, Config{}, func(t *testing.T, w *world, f *far) {
 		var signers []string
-		for i := range maxSigners {
+		for i := range events.MaxSigners {
 			signers = append(signers, fmt.Sprintf("%0128d", i))
 		}
 		w.want(signers...)
-		if i := <-f.interests; i.all || len(i.signers) != maxSigners {
-			t.Errorf("asked for %d signers, or all: %t", len(i.signers), i.all)
-		}
-		w.want(append(signers, "one more")...)
-		if i := <-f.interests; !i.all || len(i.signers) != 0 {
-			t.Errorf("asked for %d signers, or all: %t", len(i.signers), i.all)
+		if i := <-f.interests; i.All || !slices.Equal(i.Signers, signers) {
+			t.Errorf("asked for %d signers, or all: %t", len(i.Signers), i.All)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"noncegate/internal/events"
 	"noncegate/nonce"
 )
 
@@ -109,20 +110,19 @@ func appendText(b []byte, s string) []byte {
 
 // interest is what the clients of a node want to hear of. It is never changed.
 type interest struct {
-	seq     uint64 // later ones are higher
-	all     bool
-	signers []string // sorted
+	seq uint64 // later ones are higher
+	events.Interest
 }
 
-func (i *interest) empty() bool { return !i.all && len(i.signers) == 0 }
+func (i *interest) empty() bool { return !i.All && len(i.Signers) == 0 }
 
 func (i *interest) append(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, itInterest), i.seq)
-	if i.all {
+	if i.All {
 		return append(b, 1)
 	}
-	b = binary.AppendUvarint(append(b, 0), uint64(len(i.signers)))
-	for _, s := range i.signers {
+	b = binary.AppendUvarint(append(b, 0), uint64(len(i.Signers)))
+	for _, s := range i.Signers {
 		b = appendText(b, s)
 	}
 	return b
@@ -132,14 +132,14 @@ func (f *frame) interest() *interest {
 	i := &interest{seq: f.number()}
 	switch f.tag() {
 	case 1:
-		i.all = true
+		i.All = true
 	case 0:
 		for n := f.number(); n > 0 && f.err == nil; n-- {
 			s := f.text()
-			if parsed, err := nonce.ParseSigner(s); err != nil || parsed != s || len(i.signers) == maxSigners {
-				f.fail(fmt.Errorf("an interest in the signer %.140q, number %d", s, len(i.signers)+1))
+			if parsed, err := nonce.ParseSigner(s); err != nil || parsed != s || len(i.Signers) == events.MaxSigners {
+				f.fail(fmt.Errorf("an interest in the signer %.140q, number %d", s, len(i.Signers)+1))
 			}
-			i.signers = append(i.signers, s)
+			i.Signers = append(i.Signers, s)
 		}
 	default:
 		f.fail(errors.New("an interest of an unknown form"))

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"noncegate/internal/events"
 	"noncegate/internal/wsconn/wspeer"
 	"noncegate/lease"
 	"noncegate/nonce"
@@ -47,6 +49,7 @@ type world struct {
 	version atomic.Int32
 	back    chan *asked
 	sink    *sink
+	wants   events.Interest // of clients
 	log     *text
 }
 
@@ -104,7 +107,7 @@ func newWorld(t *testing.T, cfg Config, hosts ...string) *world {
 	r, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(w.log, nil)))
 	expect.Must(t, err)
 	w.Router = r
-	r.Serve(1, Local{Events: w.sink, Service: new(owner)})
+	r.Serve(1, Local{Events: w.sink, Service: new(owner), Interest: func() events.Interest { return w.wants }})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -367,7 +370,9 @@ func (w *world) logged(word string) int { return strings.Count(w.log.String(), w
 
 // want makes clients want the events of signers, or all when none is named.
 func (w *world) want(signers ...string) {
-	w.InterestChanged(func() (bool, []string) { return len(signers) == 0, signers })
+	slices.Sort(signers)
+	w.wants = events.Interest{All: len(signers) == 0, Signers: slices.Compact(signers)}
+	w.InterestChanged()
 }
 
 var closeTexts = map[int]string{wire.CloseServiceRestart: wire.CloseTextRestart}

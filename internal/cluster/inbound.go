@@ -131,9 +131,9 @@ func (in *inbound) listen(want *interest) {
 		in.sub.Close()
 		in.sub = nil
 	case in.sub != nil:
-		in.sub.Change(want.signers)
+		in.sub.Change(want.Signers)
 	case !want.empty():
-		in.sub = in.r.local.Hub.Watch(in, want.signers)
+		in.sub = in.r.local.Hub.Watch(in, want.Signers)
 	}
 	in.push(reply{have: want.seq})
 	in.Wake()

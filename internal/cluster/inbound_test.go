@@ -140,7 +140,7 @@ func TestANodeMayHaveItsShareOfRequestsInFlight(t *testing.T) {
 func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
 	serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
-		c.say((&interest{seq: 1, all: true}).append(nil))
+		c.say((&interest{seq: 1, Interest: events.Interest{All: true}}).append(nil))
 		synctest.Wait()
 		c.want("have 1")
 		for n := range 3*maxEvents + 1 {
@@ -159,7 +159,7 @@ func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
 			if next = n + 1; missed > 0 || next > 2*maxEvents {
 				break
 			}
-			if len(c.in) == 0 && next > maxEvents {
+			if len(c.in) == 0 && next >= maxEvents {
 				o.hub.Publish(0, false, []nonce.Event{{Type: nonce.EventUsed, Signer: "s", Nonce: 3*maxEvents + 1}})
 				synctest.Wait()
 			}
@@ -227,7 +227,7 @@ func TestGarbageEndsTheLinkAndNothingElse(t *testing.T) {
 func TestWhatWaitsForALinkIsBoundedWithinAMessageToo(t *testing.T) {
 	full := allocate("full")
 	for name, item := range map[string][]byte{
-		"refused": nonce.AppendRequest([]byte{itRequest, 1, 1}, &full), "an interest": (&interest{seq: 1, all: true}).append(nil),
+		"refused": nonce.AppendRequest([]byte{itRequest, 1, 1}, &full), "an interest": (&interest{seq: 1, Interest: events.Interest{All: true}}).append(nil),
 	} {
 		serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
 			in := o.newInbound(o.link("a", 1).ws, greeted{node: "a"})
@@ -261,11 +261,11 @@ func TestEventsFollowWhatANodeWantsWithoutDoublesOrGaps(t *testing.T) {
 			synctest.Wait()
 		}
 		commit("s", 0)
-		c.say((&interest{seq: 1, signers: []string{"s"}}).append(nil))
+		c.say((&interest{seq: 1, Interest: events.Interest{Signers: []string{"s"}}}).append(nil))
 		synctest.Wait()
 		commit("s", 1)
 		commit("t", 2)
-		c.say((&interest{seq: 2, signers: []string{"s", "t"}}).append(nil))
+		c.say((&interest{seq: 2, Interest: events.Interest{Signers: []string{"s", "t"}}}).append(nil))
 		synctest.Wait()
 		commit("s", 3)
 		commit("t", 4)

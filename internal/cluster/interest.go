@@ -3,10 +3,7 @@ package cluster
 import (
 	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
 
-	"noncegate/internal/events"
 	"noncegate/nonce"
 )
 
@@ -20,62 +17,32 @@ type EventSink interface {
 	Lost()
 }
 
-// maxSigners bounds what a link asks for by name. Who wants more gets everything and leaves the
-// choice to the hub of this node.
-const maxSigners = events.MaxSigners
-
-// interests is the present interest, and who waits for it to be known elsewhere.
-type interests struct {
-	present atomic.Pointer[interest]
-
-	changing sync.Mutex // held while the interest is read and set
-
-	mu    sync.Mutex // guards moved
-	moved chan struct{}
-}
-
-func (in *interests) init() {
-	in.present.Store(new(interest))
-	in.moved = make(chan struct{})
-}
-
-func (in *interests) now() *interest { return in.present.Load() }
-
-// progress wakes those who wait.
-func (in *interests) progress() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	close(in.moved)
-	in.moved = make(chan struct{})
+// progress wakes those who wait for an interest to be known elsewhere.
+func (r *Router) progress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.moved)
+	r.moved = make(chan struct{})
 }
 
 // wait returns a channel that is closed at the next progress.
-func (in *interests) wait() <-chan struct{} {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.moved
+func (r *Router) wait() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moved
 }
 
-// InterestChanged makes the links follow what clients of this node want: every
-// event, or those of some signers, or none. It is called after each change; read
-// says what is wanted now. Calls from several goroutines end with the latest.
-func (r *Router) InterestChanged(read func() (all bool, signers []string)) {
-	r.interests.changing.Lock()
-	all, signers := read()
-	next := &interest{all: all || len(signers) > maxSigners}
-	if !next.all {
-		next.signers = slices.Compact(slices.Sorted(slices.Values(signers)))
-	}
-	old := r.interests.now()
-	same := old.all == next.all && slices.Equal(old.signers, next.signers)
-	if !same {
-		next.seq = old.seq + 1
-		r.interests.present.Store(next)
-	}
-	r.interests.changing.Unlock()
-	if same {
+// InterestChanged makes the links follow what clients of this node want. It is called after each
+// change; calls from several goroutines end with the latest.
+func (r *Router) InterestChanged() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.interest.Load()
+	next := &interest{seq: old.seq + 1, Interest: r.local.Interest()}
+	if old.All == next.All && slices.Equal(old.Signers, next.Signers) {
 		return
 	}
+	r.interest.Store(next)
 	for _, p := range r.known() {
 		p.nudge()
 	}
@@ -86,10 +53,10 @@ func (r *Router) InterestChanged(read func() (all bool, signers []string)) {
 // there. When ctx ends before, or a node cannot be reached, the EventSink is told
 // Lost as soon as the node has taken it up.
 func (r *Router) Await(ctx context.Context) {
-	seq := r.interests.now().seq
+	seq := r.interest.Load().seq
 	for {
-		moved := r.interests.wait()
-		if r.interests.now().empty() || r.awaited(seq) {
+		moved := r.wait()
+		if r.interest.Load().empty() || r.awaited(seq) {
 			break
 		}
 		select {
@@ -161,7 +128,7 @@ func (p *peer) have(seq uint64) error {
 	if lost {
 		p.r.local.Events.Lost()
 	}
-	p.r.interests.progress()
+	p.r.progress()
 	return nil
 }
 

@@ -30,7 +30,7 @@ type link struct {
 // fill implements end: what clients want to hear, if that has changed, and ops, up to a bound. From
 // when they are taken until they are settled the writer alone touches them.
 func (l *link) fill(b []byte) []byte {
-	p, want := l.peer, l.peer.r.interests.now()
+	p, want := l.peer, l.peer.r.interest.Load()
 	p.mu.Lock()
 	switch {
 	case want.empty() && p.subs.asked.empty(): // nothing can be missed
@@ -191,7 +191,10 @@ func (l *link) expire(now time.Time) {
 // giveBack ends an op's time with the router. The caller holds no lock, and wakes w after the last of
 // its batch.
 func (r *Router) giveBack(s *slot, a *nonce.Result, now time.Time, w wakers) {
-	r.metrics.returned(resultOf(s.verdict), now.Sub(s.at))
+	r.metrics.forwarded.Inc(results[s.verdict])
+	if s.verdict == nonce.Answered {
+		r.metrics.took.Observe(now.Sub(s.at).Seconds())
+	}
 	if one := s.of.Return(a, s.verdict); one != nil {
 		w[one] = struct{}{}
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,11 +24,9 @@ const (
 	resultAway     result = "away"     // that node does not answer
 )
 
-// resultOf names a verdict.
-func resultOf(v nonce.Verdict) result {
-	return [...]result{
-		nonce.Answered: resultAnswered, nonce.Bounced: resultBounced, nonce.Doubtful: resultDoubtful, nonce.Expired: resultExpired,
-	}[v]
+// results are the names of verdicts.
+var results = [...]result{
+	nonce.Answered: resultAnswered, nonce.Bounced: resultBounced, nonce.Doubtful: resultDoubtful, nonce.Expired: resultExpired,
 }
 
 // Metrics are what a Router counts. A node that has no Router has them too, as 0.
@@ -59,42 +56,4 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return used, capacity
 	})
 	return m
-}
-
-// codes are those that clients are told of errors without data.
-var codes = map[error]int{
-	nonce.ErrBusy: wire.CodeServerBusy, nonce.ErrForwardBusy: wire.CodeServerBusy, nonce.ErrEventsBusy: wire.CodeServerBusy,
-	nonce.ErrFenced: wire.CodeFenced, nonce.ErrNotFound: wire.CodeNotFound, nonce.ErrNewSigner: wire.CodeNotFound,
-	nonce.ErrNotHolder: wire.CodeForbidden, nonce.ErrDraining: wire.CodeDraining, nonce.ErrGone: wire.CodeDraining,
-	nonce.ErrNoChain: wire.CodeInvalidParams, nonce.ErrInternal: wire.CodeInternal,
-}
-
-// reasonOf is what clients are told as data.reason.
-func reasonOf(err error) string {
-	code, known := 0, false
-	switch err.(type) {
-	case *nonce.NotOwnerError:
-		code = wire.CodeNotOwner
-	case *nonce.ConflictError:
-		code = wire.CodeConflict
-	case *nonce.HoldLimitError:
-		code = wire.CodeHoldLimit
-	case *nonce.InvalidError:
-		code = wire.CodeInvalidParams
-	case *nonce.UnavailableError:
-		code = wire.CodeUnavailable
-	default:
-		if code, known = codes[err]; !known {
-			code = wire.CodeUnavailable // of which nobody knows what happened
-		}
-	}
-	return wire.Reason(code)
-}
-
-// returned counts an op that was taken over, once for each call of Forward.
-func (m *Metrics) returned(r result, took time.Duration) {
-	m.forwarded.Inc(r)
-	if r == resultAnswered {
-		m.took.Observe(took.Seconds())
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"noncegate/internal/events"
 	"noncegate/nonce"
 )
 
@@ -173,10 +174,11 @@ func FuzzTake(f *testing.F) {
 	f.Add(binary.AppendUvarint([]byte{itResult}, one+1))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &Router{ctx: t.Context(), cfg: Config{Queue: 4}, metrics: NewMetrics(prometheus.NewRegistry()), local: Local{Events: new(sink), Service: new(owner)}}
-		r.interests.init()
+		r.interest.Store(new(interest))
+		r.moved = make(chan struct{})
 		back := make(chan *asked, 10)
 		p := newPeer(r, node("there", 1))
-		p.subs.asked = &interest{seq: 2, all: true}
+		p.subs.asked = &interest{seq: 2, Interest: events.Interest{All: true}}
 		for range 2 {
 			o := &asked{Request: q, to: back}
 			p.inflight.add(op{&o.Request, 0, o}, time.Time{})

@@ -117,7 +117,7 @@ func (p *peer) wanted() bool {
 	case !p.node.Live || p.leaving:
 		return false
 	}
-	return p.r.cfg.Forward && p.node.Mode == modeWorkerQueue || !p.r.interests.now().empty()
+	return p.r.cfg.Forward && p.node.Mode == modeWorkerQueue || !p.r.interest.Load().empty()
 }
 
 // keep is the peer's goroutine: it opens a link while one is wanted, and again when
@@ -188,7 +188,7 @@ func (p *peer) lost(l *link, err error) {
 		p.leftLocked(l.incarnation)
 	}
 	leaving := p.leaving
-	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interests.now().empty())
+	missed := p.subs.lostLink(restart, p.node.Live && !p.r.interest.Load().empty())
 	back := p.drainLocked(err, restart)
 	p.mu.Unlock()
 	switch {
@@ -198,7 +198,7 @@ func (p *peer) lost(l *link, err error) {
 	case wasUp:
 		p.r.log.Warn("link to node lost", "node", p.id, "under_way", len(back), "error", err)
 	}
-	p.r.interests.progress()
+	p.r.progress()
 	if missed {
 		p.r.local.Events.Lost()
 	}

@@ -31,6 +31,10 @@ type Local struct {
 	Chain nonce.Chain
 	// MinHold and MaxHold bound the holds that another node may ask for, by whose settings others may do.
 	MinHold, MaxHold time.Duration
+	// Reason is what clients are told of an error as data.reason, by which answers to other nodes are counted.
+	Reason func(error) string
+	// Interest is what the clients of this node want to hear of just now.
+	Interest func() events.Interest
 }
 
 const (
@@ -64,8 +68,9 @@ type Router struct {
 	mu      sync.Mutex // guards what follows; taken before any peer.mu
 	peers   map[string]*peer
 	stopped bool
+	moved   chan struct{} // closed when another node has taken up an interest, or cannot be waited for
 
-	interests interests
+	interest atomic.Pointer[interest] // the present one; set under mu
 }
 
 // New makes the router of the node whose id is self. It knows no other node until
@@ -78,10 +83,10 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	r := &Router{
 		cfg: cfg, self: self, log: log.With("component", "cluster"), metrics: m,
 		served: make(chan struct{}),
-		peers:  make(map[string]*peer),
+		peers:  make(map[string]*peer), moved: make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
-	r.interests.init()
+	r.interest.Store(new(interest))
 	r.door.init(&r.cfg)
 	m.inflight.Store(r.door.inflight)
 	r.rebuildLocked()
@@ -137,7 +142,7 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 		return nil
 	}
 	p := newPeer(r, n)
-	if !r.interests.now().empty() { // it may have committed things already
+	if !r.interest.Load().empty() { // it may have committed things already
 		p.subs.gap = gapOpen
 	}
 	r.peers[n.Node] = p

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"noncegate/internal/events"
 	"noncegate/nonce"
 	"noncegate/test/lab/expect"
 )
@@ -84,9 +85,9 @@ func (s *story) happened() (shown []string) {
 	for _, host := range slices.Sorted(maps.Keys(s.links)) {
 		for p := s.links[host]; len(p.interests) > 0; {
 			i := <-p.interests
-			what := fmt.Sprint(i.signers)
+			what := fmt.Sprint(i.Signers)
 			switch {
-			case i.all:
+			case i.All:
 				what = "all"
 			case i.empty():
 				what = "nothing"
@@ -196,7 +197,8 @@ var steps = map[string]*stepDo{
 		case "all":
 			s.want()
 		case "nothing":
-			s.InterestChanged(func() (bool, []string) { return false, nil })
+			s.wants = events.Interest{}
+			s.InterestChanged()
 		default:
 			s.want(a...)
 		}
