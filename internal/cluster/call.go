@@ -92,7 +92,7 @@ func (c *call) admit() error {
 		return nonce.ErrForwardBusy
 	}
 	c.placed = true
-	if r.door.isClosing() {
+	if r.door.closing.Load() {
 		return nonce.ErrDraining
 	}
 	if err := r.local.check(&c.req); err != nil {

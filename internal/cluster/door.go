@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -41,12 +42,11 @@ type door struct {
 	inflight *backpressure.Gate // the requests of all other nodes
 	seldom   [2]rate.Sometimes  // lines about refused nodes: of the secret, and others
 	serving  sync.WaitGroup     // links, and what they wait for
+	closing  atomic.Bool        // no request is taken any more
 
 	mu      sync.Mutex // guards what follows
 	leaving bool       // nobody is let in any more
-	closing bool       // no request is taken any more
 	stopped bool       // nothing is begun any more that Stop would have to wait for
-	slots   int        // taken by links
 	// greetings counts the handshakes under way, greeting those of each network.
 	greetings int
 	greeting  map[netip.Prefix]int
@@ -118,27 +118,6 @@ func (d *door) greeted(network netip.Prefix) {
 	}
 }
 
-// place takes a slot for the link of a node that has proved the secret, or says why there is none.
-func (d *door) place() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.leaving:
-		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedLeaving, sentence: sayFull}
-	case d.slots == maxLinks:
-		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedFull, sentence: sayFull}
-	}
-	d.slots++
-	return nil
-}
-
-// exit gives the slot of a link back.
-func (d *door) exit() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.slots--
-}
-
 // stranger is why whoever knocks can be no node, "" if it may be one. With a secret the handshake
 // says so.
 func (r *Router) stranger(req *http.Request) string {
@@ -161,11 +140,13 @@ func (r *Router) host(ws *websocket.Conn, began time.Time, remote string, networ
 	defer ws.Close()
 	stop := context.AfterFunc(r.ctx, func() { ws.Close() })
 	from, err := r.receive(ws)
+	in := r.newInbound(ws, from)
+	defer in.cancel(nil)
 	if err == nil {
-		err = r.door.place()
+		err = r.door.add(in, began)
 	}
 	if err == nil {
-		defer r.door.exit()
+		defer r.door.remove(in)
 		err = say(ws, from.welcome)
 	}
 	stop()
@@ -179,15 +160,9 @@ func (r *Router) host(ws *websocket.Conn, began time.Time, remote string, networ
 		r.log.Debug("a link was not opened", "remote", remote, "error", err)
 		return
 	}
-	in := r.newInbound(ws, from)
-	defer in.cancel(nil)
-	if !r.door.add(in, began) {
-		return
-	}
 	r.log.Info("another node has connected", "node", from.node, "remote", remote)
 	err = in.run(in.ctx, in)
 	in.finish()
-	r.door.remove(in)
 	level := slog.LevelInfo
 	if errors.Is(err, errNonsense) {
 		level = slog.LevelError
@@ -213,24 +188,30 @@ func (r *Router) refused(e *refusal, remote string, from greeted) {
 
 // add takes in a link before anything of it is read, and ends those that its node has given up for
 // it. What the network brings late of them would be done behind what the node has sent again, and
-// what its clients sent after that. false: this one is itself given up, as a later one has come in
-// since its upgrade began. One that was there before, with a higher number, is of a later start of
+// what its clients sent after that. An error, without which remove must follow, is a refusal, or errGivenUp:
+// a later one has come in since its upgrade began. One that was there before, with a higher number, is of a later start of
 // the node, which this process does not know of yet, or of a start that the registry has lost.
-func (d *door) add(in *inbound, began time.Time) bool {
+func (d *door) add(in *inbound, began time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	switch {
+	case d.leaving:
+		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedLeaving, sentence: sayFull}
+	case len(d.links) == maxLinks:
+		return &refusal{status: http.StatusServiceUnavailable, reason: RefusedFull, sentence: sayFull}
+	}
 	for other := range d.links {
 		switch {
 		case other.from.node != in.from.node:
 		case other.from.number < in.from.number:
 			other.giveUp()
 		case other.from.number > in.from.number && other.entered.After(began):
-			return false
+			return errGivenUp
 		}
 	}
 	in.entered = time.Now()
 	d.links[in] = struct{}{}
-	return true
+	return nil
 }
 
 func (d *door) remove(in *inbound) {
@@ -278,19 +259,13 @@ func (d *door) begin(do func()) bool {
 // closeIdle closes links that have nothing in flight. A request that comes in just now is either in
 // flight before, and the link stays, or it is not taken: never is one done whose answer has no way out.
 func (d *door) closeIdle() (left int) {
+	d.closing.Store(true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.closing = true
 	for in := range d.links {
 		if in.share.Close() {
 			in.close(wire.CloseServiceRestart, wire.CloseTextRestart)
 		}
 	}
 	return len(d.links)
-}
-
-func (d *door) isClosing() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.closing
 }

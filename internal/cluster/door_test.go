@@ -416,7 +416,11 @@ func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 		if status := knock("http://b"); status != http.StatusForbidden {
 			t.Errorf("a browser gets %d", status)
 		}
-		o.door.slots = maxLinks
+		o.door.mu.Lock()
+		for range maxLinks {
+			o.door.links[new(inbound)] = struct{}{}
+		}
+		o.door.mu.Unlock()
 		for key, want := range map[string]int{secret: http.StatusServiceUnavailable, "guessed": http.StatusForbidden} {
 			err := o.greeter("a", "b", 1, key, "").greet(o.dial(), time.Now().Add(time.Minute))
 			if e, _ := errors.AsType[*refusal](err); e == nil || e.status != want {
@@ -424,7 +428,7 @@ func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		o.door.slots = 0
+		clear(o.door.links)
 		for range maxGreeting { // they say nothing
 			if status := knock(); status != http.StatusSwitchingProtocols {
 				t.Fatal(status)
@@ -435,8 +439,8 @@ func TestTheLinksOfOtherNodesAreBounded(t *testing.T) {
 		}
 		time.Sleep(2 * o.cfg.dialTimeout())
 		o.link("a", 1)
-		if o.door.slots != 1 || o.door.greetings != 0 || len(o.door.greeting) != 0 {
-			t.Errorf("%d links, %d handshakes, of %v", o.door.slots, o.door.greetings, o.door.greeting)
+		if len(o.door.links) != 1 || o.door.greetings != 0 || len(o.door.greeting) != 0 {
+			t.Errorf("%d links, %d handshakes, of %v", len(o.door.links), o.door.greetings, o.door.greeting)
 		}
 	})
 }

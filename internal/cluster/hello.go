@@ -27,11 +27,10 @@ const statusVersion = http.StatusUpgradeRequired
 
 // Reasons for which a node is refused, as Config.Refused is told.
 const (
-	RefusedSecret     = "node_secret"
-	RefusedMisplaced  = "misdirected"
-	RefusedFull       = "full"
-	RefusedLeaving    = "draining"
-	refusedUnreadable = "" // not counted: it may be anybody
+	RefusedSecret    = "node_secret"
+	RefusedMisplaced = "misdirected"
+	RefusedFull      = "full"
+	RefusedLeaving   = "draining"
 )
 
 // Sentences for who runs the node that is refused.

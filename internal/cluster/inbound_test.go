@@ -194,7 +194,7 @@ func TestWhatComesOverALinkThatWasGivenUpIsNotDone(t *testing.T) {
 			t.Errorf("%d run", len(o.runs))
 		}
 		in := o.newInbound(late.ws, greeted{node: "a", number: 1})
-		if o.door.add(in, time.Time{}) { // its upgrade began first, and ends last
+		if err := o.door.add(in, time.Time{}); err != errGivenUp { // its upgrade began first, and ends last
 			t.Error("a link was taken whose node has opened a later one since")
 		}
 	})

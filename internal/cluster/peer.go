@@ -33,7 +33,6 @@ type peer struct {
 	r      *Router
 	id     string
 	met    time.Time
-	listed bool // the registry has named it; guarded by Router.mu
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	wake   chan struct{} // there is something to send, or to look at again
@@ -42,6 +41,7 @@ type peer struct {
 
 	mu       sync.Mutex // guards what follows; no I/O and no calls of others beneath it
 	node     lease.Node
+	listed   bool      // the registry has named it; set with Router.mu, too
 	up       bool      // there is a link
 	suspect  bool      // the last link was lost, or could not be opened
 	leaving  bool      // the node drains or has left
@@ -65,7 +65,7 @@ func newPeer(r *Router, n lease.Node) *peer {
 // update follows the registry.
 func (p *peer) update(n lease.Node) {
 	p.mu.Lock()
-	p.node = n
+	p.node, p.listed = n, true
 	switch {
 	case n.Left:
 		p.leaving, p.leftAs = true, n.Incarnation

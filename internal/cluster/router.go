@@ -54,8 +54,9 @@ type Router struct {
 	metrics *Metrics
 	links   atomic.Int64 // the number of the last link to any node
 
-	// table is of peers, for whom takes no lock. It is never changed, only replaced.
-	table atomic.Pointer[map[string]*peer]
+	// peers are the other nodes, by id. The map is never changed, only replaced, under mu.
+	peers    atomic.Pointer[map[string]*peer]
+	interest atomic.Pointer[interest] // what clients want to hear of; set under mu
 
 	ctx     context.Context // ends at Stop
 	cancel  context.CancelCauseFunc
@@ -66,11 +67,8 @@ type Router struct {
 	door   door
 
 	mu      sync.Mutex // guards what follows; taken before any peer.mu
-	peers   map[string]*peer
 	stopped bool
 	moved   chan struct{} // closed when another node has taken up an interest, or cannot be waited for
-
-	interest atomic.Pointer[interest] // the present one; set under mu
 }
 
 // New makes the router of the node whose id is self. It knows no other node until
@@ -83,13 +81,13 @@ func New(self string, cfg Config, m *Metrics, log *slog.Logger) (*Router, error)
 	r := &Router{
 		cfg: cfg, self: self, log: log.With("component", "cluster"), metrics: m,
 		served: make(chan struct{}),
-		peers:  make(map[string]*peer), moved: make(chan struct{}),
+		moved:  make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.interest.Store(new(interest))
 	r.door.init(&r.cfg)
 	m.inflight.Store(r.door.inflight)
-	r.rebuildLocked()
+	r.peers.Store(new(map[string]*peer))
 	return r, nil
 }
 
@@ -110,34 +108,33 @@ func (r *Router) Nodes(list []lease.Node) {
 	if r.stopped {
 		return
 	}
-	listed := make(map[string]bool, len(list))
+	listed, peers := make(map[string]bool, len(list)), r.copyPeers()
 	for _, n := range list {
 		listed[n.Node] = true
 		if n.Node == r.self {
 			continue
 		}
-		p := r.peers[n.Node]
+		p := peers[n.Node]
 		if p == nil {
-			if p = r.meetLocked(n); p == nil {
+			if p = r.meetLocked(n, peers); p == nil {
 				continue
 			}
 		}
-		p.listed = true
 		p.update(n)
 	}
-	for id, p := range r.peers {
+	for id, p := range peers {
 		if !listed[id] && (p.listed || time.Since(p.met) > unlistedTime) {
-			delete(r.peers, id)
+			delete(peers, id)
 			p.cancel(errForgotten)
 		}
 	}
-	r.rebuildLocked()
+	r.peers.Store(&peers)
 }
 
-// meetLocked makes a peer of a node that was not known; nil when there are too
+// meetLocked makes a peer of a node that was not known, and adds it to peers; nil when there are too
 // many.
-func (r *Router) meetLocked(n lease.Node) *peer {
-	if len(r.peers) >= maxPeers {
+func (r *Router) meetLocked(n lease.Node, peers map[string]*peer) *peer {
+	if len(peers) >= maxPeers {
 		r.log.Error("more nodes than can be known; some are not", "max", maxPeers)
 		return nil
 	}
@@ -145,7 +142,7 @@ func (r *Router) meetLocked(n lease.Node) *peer {
 	if !r.interest.Load().empty() { // it may have committed things already
 		p.subs.gap = gapOpen
 	}
-	r.peers[n.Node] = p
+	peers[n.Node] = p
 	r.keepers.Go(p.keep)
 	return p
 }
@@ -194,14 +191,13 @@ func (r *Router) peerFor(node, url string) *peer {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.peers[node]; p != nil || r.stopped {
+	if p := r.known()[node]; p != nil || r.stopped {
 		return p
 	}
+	peers := r.copyPeers()
 	// It owns a signer, so it takes leases.
-	p := r.meetLocked(lease.Node{Holder: lease.Holder{Node: node}, URL: url, Mode: modeWorkerQueue, Live: true})
-	if p != nil {
-		r.rebuildLocked()
-	}
+	p := r.meetLocked(lease.Node{Holder: lease.Holder{Node: node}, URL: url, Mode: modeWorkerQueue, Live: true}, peers)
+	r.peers.Store(&peers)
 	return p
 }
 
@@ -231,20 +227,18 @@ func (r *Router) Stop(ctx context.Context) error {
 	}
 }
 
-// rebuildLocked makes the table follow the peers.
-func (r *Router) rebuildLocked() {
-	now := maps.Clone(r.peers)
-	r.table.Store(&now)
+func (r *Router) copyPeers() map[string]*peer {
+	peers := make(map[string]*peer)
+	maps.Copy(peers, r.known())
+	return peers
 }
 
-func (r *Router) known() map[string]*peer { return *r.table.Load() }
+func (r *Router) known() map[string]*peer { return *r.peers.Load() }
 
 // Figures is to how many nodes a link is open, how many it was tried to reach in vain that are live by the
 // registry, and how many requests are under way at all.
 func (r *Router) Figures() (linked, unreachable, underWay int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.peers {
+	for _, p := range r.known() {
 		p.mu.Lock()
 		switch {
 		case p.leaving:
