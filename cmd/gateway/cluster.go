@@ -21,7 +21,7 @@ func (a *app) openRouter(context.Context) (err error) {
 	}
 	a.router, err = cluster.New(a.node, cluster.Config{
 		Forward: a.forwards(), Secret: a.cfg.NodeSecret, Known: a.gate != nil, TLS: a.nodeTLS, Queue: a.forwardQueue(),
-		MaxInflight: a.forwardQueue(), MaxTotal: a.cfg.MaxInflightTotal, Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
+		MaxTotal: a.cfg.MaxInflightTotal, Timeout: a.cfg.ForwardTimeout, Store: a.databaseID(),
 		Refused: func(reason string) { a.server.RefusedNode(reason) },
 	}, counted, a.log)
 	if err == nil {

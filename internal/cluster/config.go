@@ -29,12 +29,12 @@ type Config struct {
 	// its id, must not serve what is forwarded here. nil: it is not compared.
 	Store func() string
 	// Queue is how many ops may be under way at one other node, those included
-	// that wait for their link. More means more memory and longer waits before a
+	// that wait for their link, and how many requests of one other node may be unanswered
+	// here. More means more memory and longer waits before a
 	// client is told that a node is overloaded. Default 4096.
 	Queue int
-	// MaxInflight bounds the requests of one other node that are not answered yet, MaxTotal
-	// those of all. Defaults Queue, and four times that.
-	MaxInflight, MaxTotal int
+	// MaxTotal bounds the unanswered requests of all other nodes. Default four times Queue.
+	MaxTotal int
 	// Refused is told why a node was not let in: one of the constants of that name. It must not
 	// block. nil: nobody counts.
 	Refused func(reason string)
@@ -54,8 +54,7 @@ func (c Config) complete() (Config, error) {
 		c.NetDial = new(net.Dialer).DialContext
 	}
 	c.Queue = cmp.Or(c.Queue, 4096)
-	c.MaxInflight = cmp.Or(c.MaxInflight, c.Queue)
-	c.MaxTotal = cmp.Or(c.MaxTotal, 4*c.MaxInflight)
+	c.MaxTotal = cmp.Or(c.MaxTotal, 4*c.Queue)
 	if c.Refused == nil {
 		c.Refused = func(string) {}
 	}
@@ -63,8 +62,8 @@ func (c Config) complete() (Config, error) {
 	switch {
 	case c.Queue < 1:
 		return c, fmt.Errorf("cluster: Queue (%d) is below 1", c.Queue)
-	case c.MaxInflight < 1 || c.MaxTotal < c.MaxInflight:
-		return c, fmt.Errorf("cluster: MaxTotal (%d) is below MaxInflight (%d), or both below 1", c.MaxTotal, c.MaxInflight)
+	case c.MaxTotal < c.Queue:
+		return c, fmt.Errorf("cluster: MaxTotal (%d) is below Queue (%d)", c.MaxTotal, c.Queue)
 	case c.Timeout < 100*time.Millisecond:
 		return c, errors.New("cluster: Timeout must be at least 100 ms")
 	}

@@ -62,7 +62,7 @@ type reply struct {
 func (r *Router) newInbound(ws *websocket.Conn, from greeted) *inbound {
 	in := &inbound{
 		pipe: newPipe(&r.cfg, ws, make(chan struct{}, 1)), r: r, from: from,
-		share: backpressure.NewShare(r.cfg.MaxInflight), paths: newPaths(),
+		share: backpressure.NewShare(r.cfg.Queue), paths: newPaths(),
 	}
 	in.ctx, in.cancel = context.WithCancelCause(r.ctx)
 	in.lines.bySigner = make(map[string]*line)
@@ -211,5 +211,5 @@ func (in *inbound) look(now time.Time) error {
 func (in *inbound) behind() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return len(in.out)-in.events > maxBehind*in.r.cfg.MaxInflight
+	return len(in.out)-in.events > maxBehind*in.r.cfg.Queue
 }

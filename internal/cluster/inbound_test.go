@@ -117,7 +117,7 @@ func TestBrokenPathsAreForgottenAfterAWhileAndBounded(t *testing.T) {
 }
 
 func TestANodeMayHaveItsShareOfRequestsInFlight(t *testing.T) {
-	serving(t, Config{MaxInflight: 2, MaxTotal: 3}, Local{}, func(t *testing.T, o *owner) {
+	serving(t, Config{Queue: 2, MaxTotal: 3}, Local{}, func(t *testing.T, o *owner) {
 		c, other := o.link("a", 1), o.link("c", 1)
 		c.ask(1, allocate("s"))
 		c.ask(2, allocate("s"))
@@ -138,7 +138,7 @@ func TestANodeMayHaveItsShareOfRequestsInFlight(t *testing.T) {
 // TestANodeThatDoesNotReadBlocksNobody: results wait in their places, events are left out and
 // counted, and a link with too many answers ends.
 func TestANodeThatDoesNotReadBlocksNobody(t *testing.T) {
-	serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
+	serving(t, Config{Queue: 10}, Local{}, func(t *testing.T, o *owner) {
 		c := o.link("a", 1)
 		c.say((&interest{seq: 1, Interest: events.Interest{All: true}}).append(nil))
 		synctest.Wait()
@@ -229,7 +229,7 @@ func TestWhatWaitsForALinkIsBoundedWithinAMessageToo(t *testing.T) {
 	for name, item := range map[string][]byte{
 		"refused": nonce.AppendRequest([]byte{itRequest, 1, 1}, &full), "an interest": (&interest{seq: 1, Interest: events.Interest{All: true}}).append(nil),
 	} {
-		serving(t, Config{MaxInflight: 10}, Local{}, func(t *testing.T, o *owner) {
+		serving(t, Config{Queue: 10}, Local{}, func(t *testing.T, o *owner) {
 			in := o.newInbound(o.link("a", 1).ws, greeted{node: "a"})
 			if err := in.take(bytes.Repeat(item, 1000)); !errors.Is(err, errBehind) || len(in.out) > maxBehind*10+1 {
 				t.Errorf("%s: %d answers wait, %v", name, len(in.out), err)

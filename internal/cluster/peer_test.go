@@ -71,7 +71,7 @@ func TestLinksAreBesideTheAddressForClients(t *testing.T) {
 
 func TestSettingsThatContradictEachOtherAreRefused(t *testing.T) {
 	for _, cfg := range []Config{
-		{Queue: -1}, {MaxInflight: -1}, {MaxInflight: 2, MaxTotal: 1}, {Timeout: time.Millisecond},
+		{Queue: -1}, {Queue: 2, MaxTotal: 1}, {Timeout: time.Millisecond},
 	} {
 		if _, err := New("self", cfg, NewMetrics(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("%+v was taken", cfg)

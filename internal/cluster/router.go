@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -160,28 +159,24 @@ func (r *Router) Reaches(node string) bool {
 // calls of.Return once, from a goroutine of its own. A node that
 // the registry did not name yet is reached under url.
 func (r *Router) Forward(node, url string, q *nonce.Request, path uint64, of nonce.Forwarded) error {
-	err := r.forward(node, url, op{q, path, of})
-	switch {
-	case err == nil:
-	case errors.Is(err, nonce.ErrForwardBusy):
+	err := nonce.ErrPeerAway
+	if r.cfg.Forward && node != r.self {
+		p := r.known()[node]
+		if p == nil {
+			p = r.peerFor(node, url)
+		}
+		if p != nil {
+			err = p.send(op{q, path, of})
+		}
+	}
+	switch err {
+	case nil:
+	case nonce.ErrForwardBusy:
 		r.metrics.forwarded.Inc(resultBusy)
 	default:
 		r.metrics.forwarded.Inc(resultAway)
 	}
 	return err
-}
-
-func (r *Router) forward(node, url string, o op) error {
-	if !r.cfg.Forward || node == r.self {
-		return nonce.ErrPeerAway
-	}
-	p := r.known()[node]
-	if p == nil {
-		if p = r.peerFor(node, url); p == nil {
-			return nonce.ErrPeerAway
-		}
-	}
-	return p.send(o)
 }
 
 // peerFor makes a peer of a node that only the store has named so far.
