@@ -2,6 +2,7 @@
 import { effect, signal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { Failure, end, notice, phase, post } from './api.js'
+import { plural } from './format.js'
 import { Field } from './ui.js'
 
 export interface Input {
@@ -306,7 +307,7 @@ function One({ input: i, locked }: { input: Input; locked: boolean }) {
             ))}
           </select>
         ) : i.kind === 'area' ? (
-          <textarea id={id} aria-describedby={hint} rows={6} class="mono" spellcheck={false} {...props} />
+          <Area id={id} label={i.label} value={value} locked={locked} set={set} />
         ) : (
           <input
             id={id}
@@ -320,6 +321,48 @@ function One({ input: i, locked }: { input: Input; locked: boolean }) {
         )
       }
     </Field>
+  )
+}
+
+/** From how many characters on a text is not shown: a browser may stand still for minutes while thousands of lines are pasted. */
+const mostShown = 20_000
+
+/** Area is a field for many lines, or for a file of them. */
+function Area({ id, label, value, locked, set }: { id: string; label: string; value: string; locked: boolean; set(text: string): void }) {
+  const paste = (e: ClipboardEvent) => {
+    const text = e.clipboardData?.getData('text/plain') ?? ''
+    if (text.length < mostShown) return
+    e.preventDefault()
+    set(text)
+  }
+  return (
+    <>
+      {value.length < mostShown ? (
+        <textarea
+          id={id}
+          rows={6}
+          class="mono"
+          spellcheck={false}
+          value={value}
+          disabled={locked}
+          onPaste={paste}
+          onInput={(e) => set(e.currentTarget.value)}
+        />
+      ) : (
+        <p>
+          {plural(value.split('\n').filter((l) => l.trim()).length, 'line')}, too many to be shown.{' '}
+          <button type="button" disabled={locked} onClick={() => set('')}>
+            Empty it
+          </button>
+        </p>
+      )}
+      <input
+        type="file"
+        aria-label={`File: ${label}`}
+        disabled={locked}
+        onChange={(e) => void e.currentTarget.files?.[0]?.text().then(set)}
+      />
+    </>
   )
 }
 

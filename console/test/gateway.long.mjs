@@ -30,7 +30,7 @@ const signerPage = (signer) => `#/signer?signer=${encodeURIComponent(signer)}`
 async function open(page, name, inputs = {}) {
   await main(page, name).click()
   for (const [label, value] of Object.entries(inputs)) {
-    const field = dialog(page).getByLabel(label)
+    const field = dialog(page).getByLabel(label).first()
     if (value === true) await field.check()
     else await ((await field.evaluate((e) => e.tagName)) === 'SELECT' ? field.selectOption(value) : field.fill(value))
   }
