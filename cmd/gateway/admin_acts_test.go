@@ -275,7 +275,8 @@ func TestJobsOfOperators(t *testing.T) {
 	for body, why := range map[string]string{
 		`{"kind":"all"}`:    `kind: "all" must be releaseUnknown or floors`,
 		`{"kind":"floors"}`: "floors: is missing; it must be signers with their floors",
-		`{"kind":"floors","floors":[{"signer":"a b","floor":3}]}`:                    `floors[0]: "a b" with 3 is no signer with a floor of 0 or higher`,
+		`{"kind":"floors","floors":[{"signer":"a b",` +
+			`"floor":3}]}`: `floors[0]: "a b" with 3 is no signer with a floor of 0 or higher`,
 		`{"kind":"releaseUnknown","principal":"ops","olderThan":"soon"}`:             `olderThan: "soon" must be a duration, such as 1h`,
 		`{"kind":"releaseUnknown","olderThan":"1s"}`:                                 "principal: is missing; it must be who holds them",
 		`{"kind":"floors","floors":[],"reason":"` + strings.Repeat("x", 4096) + `"}`: "reason: must be at most 256 bytes, and has 4096",

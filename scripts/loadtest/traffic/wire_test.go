@@ -36,7 +36,8 @@ func TestRepliesAreUnderstood(t *testing.T) {
 	for text, want := range map[string]reply{
 		`{"jsonrpc":"2.0","id":100001,"result":{"nonce":5,"attempt":2,"holdMs":60000,"nonces":[{"nonce":6,"attempt":1}]}}`: {id: 100001},
 		`{"jsonrpc":"2.0","id":100001,"result":{"holdMs":60000,"attempt":2,"nonce":5}} `:                                   {id: 100001},
-		`{"jsonrpc":"2.0","id":100002,"error":{"code":-32005,"message":"m","data":{"reason":"server_busy"}}}`:              {id: 100002, failed: true},
+		`{"jsonrpc":"2.0","id":100002,"error":{"code":-32005,"message":"m",` +
+			`"data":{"reason":"server_busy"}}}`: {id: 100002, failed: true},
 	} {
 		got, err := parseReply([]byte(text))
 		if err != nil || got.id != want.id || got.failed != want.failed {
