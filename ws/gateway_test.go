@@ -134,7 +134,10 @@ func (g *gateway) moves(signer, node string) (by lease.Holder, term lease.ShardT
 		must(g.TB, err)
 		taken, term = rows[0].Taken, rows[0].Term()
 	}
-	wait.Until(g, "the service to know the owner", func() bool { return g.Service.Shards()[shard].Owner == node })
+	wait.Until(g, "the service to know the owner", func() bool {
+		v := g.Service.Shards()[shard]
+		return v.Owner == node && !v.Mine // it reads the row first, and gives up the shard then
+	})
 	return by, term
 }
 
