@@ -137,7 +137,7 @@ func TestActsOfOperators(t *testing.T) {
 			`"state":"revoked"`, `method="POST /admin/v1/key/revoke" outcome=ok before=live after=revoked why=because`},
 	} {
 		body := version(c.body, 0)
-		for who, why := range map[string]string{"admin key": "who does this must be known", "reader": "is missing", "nothing": "is missing"} {
+		for who, why := range map[string]string{"admin key": "an act needs a principal", "reader": "is missing", "nothing": "is missing"} {
 			if said := (asked{"POST", c.path, body + `,"dryRun":true}`, 403, "*"}).ask(t, o.app, o.keys[who]); !strings.Contains(said, why) {
 				t.Errorf("%s for %s: %s", c.path, who, said)
 			}
@@ -201,7 +201,7 @@ func TestSessionsOfTheConsole(t *testing.T) {
 		t.Error(me)
 	}
 	me := asked{"GET", "me", "", 200, ""}.ask(t, a, o.session("admin key"))
-	if !strings.Contains(me, `"credential":"admin-key","console":"on","acts":false,"why":"who does`) {
+	if !strings.Contains(me, `"credential":"admin-key","console":"on","acts":false,"why":"an act needs`) {
 		t.Error(me)
 	}
 	asked{"GET", "overview", "", 403, "the right read on all signers is missing; nothing happened"}.ask(t, a, o.session("nothing"))

@@ -130,7 +130,7 @@ func TestWhatDoesNotHappenDoesNotFillTheAudit(t *testing.T) {
 		"no JSON":       {open, asked{"POST", "shard/move?", "", 400, "*"}, ""},
 		"not possible":  {open, asked{"POST", "engine/replay", "{}", 409, "*"}, ""},
 		"without right": {closed, asked{"POST", "engine/replay", "no JSON", 403, "the right admin on all signers is missing; nothing happened"}, stranger},
-		"without name":  {closed, asked{"POST", "signer/floor", "no JSON", 403, "who does this must be known: show an API key (--token); the admin key names nobody"}, ""},
+		"without name":  {closed, asked{"POST", "signer/floor", "no JSON", 403, "an act needs a principal: use an API key (--token); the admin key has no principal"}, ""},
 	} {
 		log, err := audit.New(slog.DiscardHandler, audit.Config{Level: audit.Refusals, Queue: 100, LoginsRefused: 1, CallsRefused: 1e-9})
 		expect.Must(t, err)
@@ -201,7 +201,7 @@ func TestAnActNeedsAPrincipalAndItsRight(t *testing.T) {
 		keys[who] = strings.TrimSpace(runArgs(t, "key", "create", who, "--store="+store).stdout)
 	}
 	a := begun(t, slog.New(slog.NewTextHandler(&log, nil)), "--store="+store, "--rights="+rights, "--admin-key=0123456789abcdef")
-	const nobody, missing = "who does this must be known: show an API key (--token); the admin key names nobody", "the right admin on all signers is missing; nothing happened"
+	const nobody, missing = "an act needs a principal: use an API key (--token); the admin key has no principal", "the right admin on all signers is missing; nothing happened"
 	floor := `{"signer":"s","floor":3,"reason":"restored from a backup"}`
 	for _, c := range []struct {
 		who string

@@ -25,6 +25,7 @@ export interface OfNonce {
   attempt: number
   status: string
   txHash?: string | undefined
+  reason?: string | undefined
 }
 
 /** Reads the signer anew. */
@@ -70,15 +71,18 @@ export function release(view: SignerView, n: OfNonce, read: Reader): Act | undef
       path: 'signer/release',
       whyNot: whyNot('mark-any', signer),
       about: `Only if it is certain that no transaction with nonce ${n.nonce} was sent: the next client gets it.`,
-      inputs: n.txHash
-        ? [
-            {
-              name: 'unsent',
-              label: 'A hash is recorded, and no node has that transaction (else the nonce counts as used)',
-              kind: 'check',
-            },
-          ]
-        : [],
+      inputs:
+        n.txHash || n.reason === 'repair'
+          ? [
+              {
+                name: 'unsent',
+                label: n.txHash
+                  ? 'A hash is recorded, and no node has that transaction (else the nonce counts as used)'
+                  : 'No node has a transaction of its holder before the repair',
+                kind: 'check',
+              },
+            ]
+          : [],
       body: (i) => ({ signer, nonce: n.nonce, attempt: n.attempt, ...(i['unsent'] && { unsent: true }) }),
       said: marked,
     }),
@@ -131,7 +135,9 @@ export function repair(view: SignerView, n: OfNonce, read: Reader, thenRelease: 
       said: (s) =>
         s['status'] === 'RELEASED'
           ? `Nonce ${s['nonce']} was given back (attempt ${s['attempt']}): the next client that asks gets it.`
-          : `Nonce ${s['nonce']} is ${s['status'] === 'CONSUMED' ? 'CONSUMED' : 'yours'} with attempt ${s['attempt']}.`,
+          : s['status'] === 'CONSUMED'
+            ? `Nonce ${s['nonce']} is CONSUMED with attempt ${s['attempt']}.`
+            : `Nonce ${s['nonce']} is yours with attempt ${s['attempt']}. It still blocks: now sign and send a transaction with exactly this nonce, as the page shows.`,
     }),
     () => true,
   )

@@ -169,7 +169,7 @@ export function whyNot(right: string, signer?: string): string {
   const m = me.value
   if (!m) return 'Who you are is not known yet.'
   if (m.console === 'read') return 'This gateway runs with --console read: look only.'
-  if (!m.acts) return m.why || 'Your credential names nobody: an act needs a principal.'
+  if (!m.acts) return m.why || 'Your credential has no principal: an act needs one.'
   if (m.all) return ''
   const ok = (m.rights ?? []).some(
     (r) => r.rights.includes(right) && (signer === undefined ? r.signers === '*' : covers(r.signers, signer)),

@@ -162,9 +162,11 @@ export function DialogHost() {
 function Dialog() {
   const box = useRef<HTMLDialogElement>(null)
   useEffect(() => {
-    const opener = document.activeElement as HTMLElement | null
+    const opener = document.activeElement as HTMLElement | null,
+      name = opener?.textContent
     box.current!.showModal()
-    return () => (opener?.isConnected ? opener : document.querySelector('h1'))?.focus()
+    // After an act the place of its button may have another one.
+    return () => (opener?.isConnected && opener.textContent === name ? opener : document.querySelector('h1'))?.focus()
   }, [])
   const act = open.value!,
     s = step.value
@@ -215,7 +217,7 @@ function Dialog() {
         )}
         {(s.at === 'looked' || s.at === 'doing') && (
           <>
-            <Field label="Reason" hint="For the audit, 256 bytes at most.">
+            <Field label="Reason" hint="For the audit, such as: gap alert, incident 123. 256 bytes at most.">
               {(id, hint) => (
                 <input
                   id={id}
@@ -366,6 +368,9 @@ function Area({ id, label, value, locked, set }: { id: string; label: string; va
   )
 }
 
+/** What the gateway calls otherwise than a person would. */
+const factNames: Record<string, string> = { holder: 'last holder', reason: 'why it is so' }
+
 /** Before is how it is now: what the gateway says of the nonce, the signer, the shard or the key. */
 function Before({ of }: { of: Record<string, object> }) {
   const facts = Object.values(of)
@@ -376,7 +381,7 @@ function Before({ of }: { of: Record<string, object> }) {
     <dl class="facts">
       {facts.map(([k, v]) => (
         <div>
-          <dt>{k}</dt>
+          <dt>{factNames[k] ?? k}</dt>
           <dd class="mono">{String(v)}</dd>
         </div>
       ))}

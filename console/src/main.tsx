@@ -85,7 +85,7 @@ function standing(): string {
   const name = m.principal || (hasSession.value ? m.credential : '')
   if (m.console === 'read') return `${name ? `${name}: you` : 'You'} may look only (--console read).`
   if (m.all) return 'This gateway asks for no names: you may look, and do every act.'
-  if (!m.acts) return hasSession.value ? `${name}: it names nobody, so you may look only.` : 'Without a key you may look only; an act needs an API key.'
+  if (!m.acts) return hasSession.value ? `${name}: it has no principal, so you may look only.` : 'Without a key you may look only; an act needs an API key.'
   return `You act as ${name}, by its rights.`
 }
 
@@ -114,6 +114,7 @@ function Freshness() {
 function Login() {
   const ended = phase.value === 'ended'
   const field = useRef<HTMLInputElement>(null)
+  useEffect(() => field.current!.focus(), [])
   const submit = (e: Event) => {
     e.preventDefault()
     const pasted = field.current!.value.trim()
@@ -126,11 +127,11 @@ function Login() {
       {ended && <p>It was not used for 15 minutes, was ended elsewhere, or its key was revoked. Nothing of it is kept here.</p>}
       <p role="alert">{notice.value}</p>
       <p>
-        Run <code>gateway console</code> where you have a key, and open the link that it prints. Or paste a key:
+        With an API key you may look and act as far as the rights of its principal go. The admin key has no principal, so with it you may
+        look only. Without a key you see only what the gateway shows to everyone at this address.
       </p>
       <p>
-        With an API key you may look and act as far as the rights of its principal go. The admin key names nobody, so with it you may look
-        only. Without a key you see only what the gateway shows to everyone at this address.
+        Paste a key, or run <code>gateway console</code> where you have one, and open the link that it prints.
       </p>
       <form onSubmit={submit}>
         <Field label="API key or admin key" hint="It is exchanged for a session of this tab at once, and not kept.">

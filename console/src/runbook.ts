@@ -94,21 +94,32 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
   const what = `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; it is ${state}.`
   const key =
     'With the key of the account: repair it, which makes it yours; then sign and send a transaction with exactly this nonce.'
-  const hold = view.holds?.find((h) => h.nonce === n.nonce)
+  const hold = view.holds?.find((h) => h.nonce === n.nonce),
+    was = view.last?.find((a) => a.nonce === n.nonce)
+  const last = [was?.holder && ` by ${was.holder}`, was?.requestId && ` (request ${was.requestId})`].filter(Boolean).join('')
   if (n.status === 'HELD' && hold?.holder && hold.holder === me.value?.principal)
     return {
       tone: 'fix',
       what: `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; you hold it, and your hold ends ${until(hold.heldUntil)}.`,
-      todo: [`Sign a transaction with exactly nonce ${n.nonce} with the key of the account, and send it with your API key:`],
+      todo: [
+        `Sign a transaction with exactly nonce ${n.nonce} with the key of the account, for example one that sends 0 to the account itself, and send it with your API key:`,
+        'If you cannot, give the nonce back, or let your hold end.',
+      ],
       command: sending(view),
-      acts: [release(view, n, read), repair(view, n, read, false)],
+      acts: [release(view, n, read)],
     }
   const mine = repair(view, n, read, false),
     back = repair(view, n, read, true)
   const of = (todo: string[], acts: (Act | undefined)[]): Advice => ({ tone: 'fix', what, todo, acts })
   switch (n.status) {
     case 'RELEASED':
-      return of(['The next client that asks for a nonce of this account gets this one: have one ask, and send.', key], [mine, consume(view, n, read)])
+      return of(
+        [
+          `Its hold${last} has ended, and no client has asked for a nonce since. Best: have the program that pays from this account ask for a nonce. It gets this one, and sends.`,
+          `Else, ${key[0]!.toLowerCase()}${key.slice(1)}`,
+        ],
+        [mine],
+      )
     case 'HELD':
       return of(
         ['Ask its holder, if it still runs. If it is gone and has sent nothing, release the nonce; else wait for the deadline.', key],

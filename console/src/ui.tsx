@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 import type { Feed } from './feed.js'
 import { query } from './feed.js'
+import { logout, me } from './api.js'
 import { openAct, type Act } from './dialog.js'
 
 /** link is the address of a page. */
@@ -137,6 +138,11 @@ export function Acts({ acts }: { acts: (Act | undefined)[] }) {
           {r}
         </span>
       ))}
+      {me.value?.acts === false && me.value.console !== 'read' && (
+        <button type="button" class="act" onClick={() => void logout()}>
+          Log in with an API key to act
+        </button>
+      )}
     </div>
   )
 }

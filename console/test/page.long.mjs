@@ -317,7 +317,7 @@ test('what is gone is told as long as the console is open, and who may see what'
   await page.getByText('http://a/eth/1').waitFor()
   for (const [me, told] of [
     [{ all: false, rights: [] }, 'You act as ops, by its rights.'],
-    [{ all: false, acts: false, principal: '', credential: 'admin' }, 'admin: it names nobody, so you may look only.'],
+    [{ all: false, acts: false, principal: '', credential: 'admin' }, 'admin: it has no principal, so you may look only.'],
     [{ console: 'read' }, 'ops: you may look only (--console read).'],
   ]) {
     f.say.me = { ...usual().me, ...me }

@@ -213,7 +213,7 @@ const everySigner = "*"
 func (a *Server) mayAct(by caller) error {
 	switch {
 	case by.session != nil && by.session.Principal == "":
-		return &badQuestion{"who does this must be known: show an API key (--token); the admin key names nobody", http.StatusForbidden}
+		return &badQuestion{"an act needs a principal: use an API key (--token); the admin key has no principal", http.StatusForbidden}
 	case by.console && a.cfg.Console != "on":
 		return &badQuestion{"the console may look only at this gateway (--console); nothing happened", http.StatusForbidden}
 	}

@@ -81,9 +81,19 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
                       </ul>
                     )}
                     {a.command && (
-                      <code class="secret" tabIndex={0}>
-                        {a.command}
-                      </code>
+                      <>
+                        <code class="secret" tabIndex={0}>
+                          {a.command}
+                        </code>
+                        <div class="acts">
+                          {isSecureContext && (
+                            <button type="button" onClick={() => void navigator.clipboard.writeText(a.command!)}>
+                              Copy the command
+                            </button>
+                          )}
+                          <span class="muted">API_KEY and SIGNED_TRANSACTION (0x and hexadecimal digits) are to be filled in.</span>
+                        </div>
+                      </>
                     )}
                     <Acts acts={a.acts} />
                   </div>
@@ -129,7 +139,7 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
                           'gap',
                           blocks ? (
                             <Word tone="fix">
-                              nonce {blocks.nonce}, {ago(blocks.since)}, blocks {blocks.blocked}
+                              nonce {blocks.nonce}, noticed {ago(blocks.since)}, blocks {blocks.blocked}
                             </Word>
                           ) : (
                             <Word tone="good">none</Word>
