@@ -165,8 +165,12 @@ function Dialog() {
     const opener = document.activeElement as HTMLElement | null,
       name = opener?.textContent
     box.current!.showModal()
-    // After an act the place of its button may have another one.
-    return () => (opener?.isConnected && opener.textContent === name ? opener : document.querySelector('h1'))?.focus()
+    return () => {
+      // The browser gives the focus back to the opener. After an act that button may be another one, or be gone.
+      const here = document.activeElement,
+        same = opener?.isConnected && opener.textContent === name
+      if (here === document.body || (here === opener && !same)) (same ? opener : document.querySelector('h1'))?.focus()
+    }
   }, [])
   const act = open.value!,
     s = step.value

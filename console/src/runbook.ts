@@ -2,7 +2,7 @@
 import { consume, floor, nonceOf, release, repair, type OfNonce, type Reader } from './acts.js'
 import { me } from './api.js'
 import type { Act } from './dialog.js'
-import { plural, span, now, until } from './format.js'
+import { ago, plural, span, now, until } from './format.js'
 import type { SignerView } from './types.js'
 import type { Tone } from './ui.js'
 
@@ -12,6 +12,8 @@ export interface Advice {
   todo: string[]
   /** A command for it, of which what stands in capitals is to be filled in. */
   command?: string | undefined
+  /** What else helps, below the command. */
+  orElse?: string
   acts: (Act | undefined)[]
 }
 
@@ -97,25 +99,27 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
   const hold = view.holds?.find((h) => h.nonce === n.nonce),
     was = view.last?.find((a) => a.nonce === n.nonce)
   const last = [was?.holder && ` by ${was.holder}`, was?.requestId && ` (request ${was.requestId})`].filter(Boolean).join('')
-  if (n.status === 'HELD' && hold?.holder && hold.holder === me.value?.principal)
+  if (n.status === 'HELD' && hold?.holder && hold.holder === me.value?.principal) {
+    const back = release(view, n, read)
     return {
       tone: 'fix',
       what: `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; you hold it, and your hold ends ${until(hold.heldUntil)}.`,
       todo: [
         `Sign a transaction with exactly nonce ${n.nonce} with the key of the account, for example one that sends 0 to the account itself, and send it with your API key:`,
-        'If you cannot, give the nonce back, or let your hold end.',
       ],
       command: sending(view),
-      acts: [release(view, n, read)],
+      orElse: 'If you cannot, give the nonce back, or let your hold end: then it blocks as before.',
+      acts: [back && { ...back, name: `Give nonce ${n.nonce} back` }],
     }
+  }
   const mine = repair(view, n, read, false),
-    back = repair(view, n, read, true)
+    both = repair(view, n, read, true)
   const of = (todo: string[], acts: (Act | undefined)[]): Advice => ({ tone: 'fix', what, todo, acts })
   switch (n.status) {
     case 'RELEASED':
       return of(
         [
-          `Its hold${last} has ended, and no client has asked for a nonce since. Best: have the program that pays from this account ask for a nonce. It gets this one, and sends.`,
+          `Its hold${last} has ended, and no client has asked for a nonce since. Best: have ${was?.holder ?? 'the program that pays from this account'} ask for a nonce. It gets this one, and sends.`,
           `Else, ${key[0]!.toLowerCase()}${key.slice(1)}`,
         ],
         [mine],
@@ -135,13 +139,20 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
         [release(view, n, read), consume(view, n, read), mine],
       )
     case 'CONSUMED':
+      if (was?.updatedAt && now() - Date.parse(was.updatedAt) < 30_000)
+        return {
+          tone: 'look',
+          what: `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; its transaction was recorded ${ago(was.updatedAt)}.`,
+          todo: ['Wait: it blocks no more once a block of the chain has it.'],
+          acts: [],
+        }
       return of(
         [
           'Have the client that has the signed bytes send the same bytes again.',
           key,
           'Without the key, if the bytes are lost: repair it and give it back, and the next client gets it.',
         ],
-        [mine, back],
+        [mine, both],
       )
     default:
       return of(['A nonce below the floor is not handed out again: somebody with the key has to send.', key], [mine])

@@ -184,7 +184,7 @@ function Findings({ findings }: { findings: Finding[] }) {
           <ul>
             {[...gone.gone.value.values()].reverse().map(({ what: f, at }) => (
               <li key={f.id}>
-                <Word tone="good">gone at {time(at)}:</Word> {ended(f.what)} {f.signer && <SignerLink signer={f.signer} />}
+                <Word tone="good">seen to be gone at {time(at)}:</Word> {ended(f.what)} {f.signer && <SignerLink signer={f.signer} />}
               </li>
             ))}
           </ul>

@@ -95,6 +95,7 @@ export function SignerPage({ params }: { params: URLSearchParams }) {
                         </div>
                       </>
                     )}
+                    {a.orElse && <p>{a.orElse}</p>}
                     <Acts acts={a.acts} />
                   </div>
                 ))}
