@@ -143,8 +143,8 @@ function gap(view: SignerView, n: OfNonce, blocked: number, read: Reader): Advic
         return {
           tone: 'look',
           what: `Nonce ${n.nonce} blocks ${plural(blocked, 'later one')}; its transaction was recorded ${ago(was.updatedAt)}.`,
-          todo: ['Wait: it blocks no more once a block of the chain has it.'],
-          acts: [],
+          todo: ['Wait first: it blocks no more once a block of the chain has it. These are for a transaction that was lost:'],
+          acts: [mine, both],
         }
       return of(
         [
