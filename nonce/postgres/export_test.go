@@ -1,6 +1,11 @@
 package postgres
 
-import "maps"
+import (
+	"context"
+	"maps"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
 
 // ShardCommits are the texts of commits, of all forms but those of shipments.
 func ShardCommits() (texts []string) {
@@ -48,3 +53,16 @@ var (
 	OfDurability = ofDurability
 	Apart        = apart
 )
+
+// BeginWatched and EndWatched are around a commit of a connection. cut reports whether its context has ended it.
+func BeginWatched(conn *pgconn.PgConn, ctx context.Context) (driver context.Context, cut func() bool) {
+	w := watchedOf(conn)
+	return w.begin(ctx), func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.cut
+	}
+}
+
+// EndWatched takes the error of the commit.
+func EndWatched(conn *pgconn.PgConn, err error) error { return watchedOf(conn).end(err) }

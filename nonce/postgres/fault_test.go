@@ -253,6 +253,24 @@ func TestACommitEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestAnAnswerThatCameBeforeTheEndOfTheContextStands: the commit has succeeded, and the connection serves on.
+func TestAnAnswerThatCameBeforeTheEndOfTheContextStands(t *testing.T) {
+	conn := dial(t, server.NewDatabase(t)).PgConn()
+	ctx, end := context.WithCancel(t.Context())
+	driver, cut := postgres.BeginWatched(conn, ctx)
+	if _, err := conn.Exec(driver, "SELECT 1").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	await(t, "the end to be noticed", cut)
+	if err := postgres.EndWatched(conn, nil); err != nil {
+		t.Errorf("got %v for what was answered", err)
+	}
+	if _, err := conn.Exec(t.Context(), "SELECT 1").ReadAll(); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
 func TestAHeartbeatDoesNotWaitForAConnectionOfRequests(t *testing.T) {
 	s, h, writes := ownedAt(t, newShards(t)+"&pool_max_conns=1")
 	_, err := s.Locked(t.Context(), nonce.SignerNeed{Signer: writes[0].Name}, func(nonce.Loaded) (nonce.Write, error) {
